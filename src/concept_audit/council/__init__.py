@@ -1,0 +1,1 @@
+"""Judging of explanations by a council of models."""

@@ -1,0 +1,1 @@
+"""Datasets: from files or a renderer to arrays with names."""

@@ -1,0 +1,1 @@
+"""Networks: plain torch modules and frozen representations."""

@@ -1,0 +1,1 @@
+"""Lightning modules and the bank that trains many small models at once."""
