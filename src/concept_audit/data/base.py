@@ -85,7 +85,8 @@ class ConceptDataset:
             raise ValueError("name must not be empty: tables and folders are labelled with it.")
         y = as_labels("y", self.y)
         c = _concepts(self.c, n=len(y))
-        check_same_rows(x=_Rows(self.x), c=c, y=y)
+        _check_x(self.x)
+        check_same_rows(x=np.broadcast_to(np.float32(0), self.x.shape), c=c, y=y)
         self._set(c=c, y=y)
         for label in ("concept_names", "class_names", "factor_names", "factor_kinds", "notes"):
             self._set(**{label: tuple(str(value) for value in getattr(self, label))})
@@ -222,24 +223,19 @@ class ConceptDataset:
         return digest.hexdigest()
 
 
-class _Rows:
-    """The leading size of an array-like that need not be an array, for messages on rows."""
-
-    def __init__(self, x: Any) -> None:
-        if not hasattr(x, "shape") or not hasattr(x, "dtype") or not hasattr(x, "__getitem__"):
-            raise TypeError(
-                f"x must offer shape, dtype and indexing like a numpy array, "
-                f"got {type(x).__name__}. Wrap lists with np.asarray."
-            )
-        if len(x.shape) not in (2, 4):
-            raise ValueError(
-                f"x must be a table (n, d) or images (n, H, W, C), got shape {tuple(x.shape)}."
-            )
-        if isinstance(x, np.ndarray) and x.dtype.kind == "f" and not np.isfinite(x).all():
-            bad = int(x.size - np.count_nonzero(np.isfinite(x)))
-            raise ValueError(f"x must be finite, got {bad} NaN or infinite of {x.size} values.")
-        self.shape: tuple[int, ...] = tuple(x.shape)
-        self.ndim = len(self.shape)
+def _check_x(x: Any) -> None:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype") or not hasattr(x, "__getitem__"):
+        raise TypeError(
+            "x must offer shape, dtype and indexing like a numpy array, "
+            f"got {type(x).__name__}. Wrap lists with np.asarray."
+        )
+    if len(x.shape) not in (2, 4):
+        raise ValueError(
+            f"x must be a table (n, d) or images (n, H, W, C), got shape {tuple(x.shape)}."
+        )
+    if isinstance(x, np.ndarray) and x.dtype.kind == "f" and not np.isfinite(x).all():
+        bad = int(x.size - np.count_nonzero(np.isfinite(x)))
+        raise ValueError(f"x must be finite, got {bad} NaN or infinite of {x.size} values.")
 
 
 def _concepts(c: Any, *, n: int) -> NDArray[np.int64]:
