@@ -1,1 +1,69 @@
-"""Judging of explanations by a council of models."""
+"""Judging of explanations by a council of models.
+
+`from concept_audit.council import explain, score_sum_council` works for every name in `__all__`; a
+name is loaded on first use (PEP 562), so importing this package loads neither torch, transformers
+nor pydantic.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+# Public name -> module that defines it.
+_HOME: dict[str, str] = {
+    "ActivationTable": "importers",
+    "Explanation": "explanations",
+    "ParsedScore": "parsing",
+    "ReplyStore": "reply_store",
+    "ShownConcept": "explanations",
+    "SubsetManifest": "subsets",
+    "accuracy_at_effective_concepts": "sparsity",
+    "benchmark_scores": "scoring",
+    "bradley_terry": "alignment",
+    "chance_levels": "alignment",
+    "check_submission": "submission",
+    "choose_subset": "subsets",
+    "consensus": "scoring",
+    "consensus_table": "alignment",
+    "explain": "explanations",
+    "explain_contributions": "explanations",
+    "inter_annotator_agreement": "alignment",
+    "judge_agreement": "alignment",
+    "judge_items": "judging",
+    "load_cbm_suite": "importers",
+    "load_labo": "importers",
+    "load_lf_cbm": "importers",
+    "load_vlg_cbm": "importers",
+    "majority_label": "scoring",
+    "make_submission": "submission",
+    "normalised_score": "scoring",
+    "number_of_contributing_concepts": "sparsity",
+    "number_of_effective_concepts": "sparsity",
+    "parse_preference": "parsing",
+    "parse_score": "parsing",
+    "position_bias_rate": "alignment",
+    "ranking_recovery": "alignment",
+    "ranks": "scoring",
+    "read_decision_csv": "importers",
+    "score_sum_council": "scoring",
+    "table_from_linear_cbm": "importers",
+    "vote_majority_council": "scoring",
+    "write_leaderboard": "leaderboard",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a public name on first use."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
