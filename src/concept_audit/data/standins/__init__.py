@@ -1,0 +1,1 @@
+"""Drawn imitations of the image datasets: same factors, shapes and array names, always flagged."""
