@@ -1,0 +1,134 @@
+"""One figure or table: note its runs, collect and compare their rows, draw what has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pandas as pd
+
+from concept_audit.pipeline.compare import compare
+from concept_audit.pipeline.evaluate import Evaluation
+from concept_audit.pipeline.plan import config_dir
+from concept_audit.pipeline.schema import check_targets
+from concept_audit.reporting.paper_values import read_paper_values
+from concept_audit.store.atomic import write_json
+from concept_audit.store.keys import canonical_json, code_digest
+from concept_audit.store.layout import OutputLayout
+from concept_audit.store.results import collect, read_rows, write_rows
+
+__all__ = ["Drawn", "clear_members", "draw_artefact", "note_members", "paper_values", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What became of an artefact: `drawn`, `unchanged` or `failed` with the error."""
+
+    name: str
+    state: str
+    error: str | None = None
+
+
+def paper_values(paper: str) -> pd.DataFrame:
+    """Committed numbers of a paper, from the checkout or the installed package."""
+    root = config_dir().parent
+    for folder in (root / "data" / "paper_values", root / "paper_values"):
+        if (folder / f"{paper}.csv").is_file():
+            return read_paper_values(folder / f"{paper}.csv")
+    raise FileNotFoundError(f"no data/paper_values/{paper}.csv beside {config_dir()}.")
+
+
+def _folder(layout: OutputLayout, name: str) -> Path:
+    paper, stem = name.split("/")
+    return layout.membership_path(paper, stem, "x").parent
+
+
+def clear_members(layout: OutputLayout, name: str) -> None:
+    """Forget which runs the artefact used; a sweep notes them anew."""
+    paper, stem = name.split("/")
+    for key in layout.members(paper, stem):
+        layout.membership_path(paper, stem, key).unlink(missing_ok=True)
+
+
+def note_members(
+    layout: OutputLayout, name: str, profile: str, evaluations: Sequence[Evaluation]
+) -> None:
+    """Note the runs and evaluations that the artefact uses."""
+    paper, stem = name.split("/")
+    by_run: dict[str, dict[str, str]] = {}
+    for item in evaluations:
+        by_run.setdefault(item.run_key, {})[item.name] = item.evaluation_key
+    for key, evaluation_keys in by_run.items():
+        info = {"profile": profile, "evaluations": dict(sorted(evaluation_keys.items()))}
+        path = layout.membership_path(paper, stem, key)
+        if not path.is_file() or json.loads(path.read_text()) != info:
+            layout.add_member(paper, stem, key, info)
+
+
+def _members(layout: OutputLayout, name: str) -> dict[str, dict[str, Any]]:
+    paper, stem = name.split("/")
+    return {
+        key: json.loads(layout.membership_path(paper, stem, key).read_text())
+        for key in layout.members(paper, stem)
+    }
+
+
+def rows_of(layout: OutputLayout, name: str) -> pd.DataFrame:
+    """Rows that the artefact was last drawn from; raises FileNotFoundError where there are none."""
+    return read_rows(_folder(layout, name) / "rows.parquet")
+
+
+def _key(members: Mapping[str, Any], artefact: Mapping[str, Any]) -> str:
+    target = artefact.get("draw") or artefact["build"]
+    digest = code_digest(["concept_audit.pipeline.compare", target.rpartition(".")[0]])
+    text = canonical_json([dict(members), dict(artefact), digest])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def draw_artefact(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) -> Drawn:
+    """Draw a figure or build a table from the stored rows of its members.
+
+    Nothing is done when neither the rows nor the code that compares and draws them have changed.
+    """
+    paper, stem = name.split("/")
+    members = _members(layout, name)
+    if not members:
+        return Drawn(name, "failed", "no run of this artefact is stored; run its experiment first.")
+    values = paper_values(paper)
+    key = _key(members, {**artefact, "paper_values": values.to_csv()})
+    note = _folder(layout, name) / ".drawn.json"
+    files = [
+        layout.figure_path(paper, stem, "svg")
+        if "draw" in artefact
+        else layout.table_path(paper, stem, "csv")
+    ]
+    known = json.loads(note.read_text()).get("key") if note.is_file() else None
+    if known == key and all(path.is_file() for path in files):
+        return Drawn(name, "unchanged")
+    try:
+        keys = {run: list(info["evaluations"].values()) for run, info in members.items()}
+        rows = compare(collect(layout, evaluation_keys=keys), artefact.get("compare") or ())
+        write_rows(_folder(layout, name) / "rows.parquet", rows, evaluation=name)
+        if "draw" in artefact:
+            check_targets({"_target_": artefact["draw"]})
+            figure = hydra.utils.get_method(artefact["draw"])(rows)
+            from concept_audit.reporting.style import save
+
+            save(figure, layout.figure_path(paper, stem, "svg").with_suffix(""))
+        else:
+            check_targets({"_target_": artefact["build"]})
+            table = hydra.utils.get_method(artefact["build"])(rows, values)
+            from concept_audit.store.atomic import atomic_path
+
+            with atomic_path(layout.table_path(paper, stem, "csv")) as temporary:
+                table.to_csv(temporary, index=False)
+    except (ValueError, KeyError, OSError, TypeError) as error:
+        return Drawn(name, "failed", f"{error}\n{traceback.format_exc(limit=6)}")
+    write_json(note, {"key": key, "runs": len(members)})
+    return Drawn(name, "drawn")

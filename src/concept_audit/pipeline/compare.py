@@ -1,0 +1,200 @@
+"""Numbers that need many runs: means over trainings, S_int, correlations, the leakage criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from concept_audit.metrics import leakage_criterion, mean_interval, pooled_pearson
+
+__all__ = ["COMPARISONS", "SETTING", "compare"]
+
+# What makes two runs trainings of the same setting.
+SETTING = [
+    "dataset",
+    "standin",
+    "model",
+    "encoding",
+    "lambda_concept",
+    "p_int",
+    "head",
+    "concept_output",
+]
+_QUANTITY = ["split", "metric", "target", "step", "unit"]
+_SINGLE_MODEL = (
+    "concept_density",
+    "projection_1",
+    "projection_2",
+)  # drawn for one model, never averaged
+
+
+def _groups(frame: pd.DataFrame, columns: list[str]) -> Any:
+    return frame.groupby(columns, dropna=False, sort=False, observed=True)
+
+
+def _one_number_per_run(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the mean over evaluations: those without a repeat number."""
+    return rows[(rows["scope"] == "run") & rows["repeat"].isna()]
+
+
+def means(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Mean over the trainings of each setting, with the 95 % t interval."""
+    runs = _one_number_per_run(rows)
+    runs = runs[~runs["metric"].isin(_SINGLE_MODEL)]
+    result = []
+    for key, group in _groups(runs, SETTING + _QUANTITY):
+        values = group["value"].to_numpy(dtype=float)
+        finite = values[np.isfinite(values)]
+        row = dict(zip(SETTING + _QUANTITY, key, strict=True))
+        row.update(scope="mean", n_runs=len(finite), n_samples=group["n_samples"].iloc[0])
+        row["paper"] = group["paper"].iloc[0]
+        if len(finite) > 1:
+            interval = mean_interval(finite)
+            row.update(value=interval.mean, low=interval.low, high=interval.high)
+        else:
+            row.update(value=float(finite[0]) if len(finite) else float("nan"))
+        if len(finite) < len(values):
+            row["note"] = f"undefined in {len(values) - len(finite)} of {len(values)} runs"
+        result.append(row)
+    return result
+
+
+def reference_accuracies(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Test accuracy of heads trained on annotated concepts: y_acc^(k) of eq. 5."""
+    heads = rows[(rows["model"] == "reference_head") & (rows["metric"] == "task_accuracy")]
+    return [
+        {**row, "metric": "reference_task_accuracy"}
+        for row in _one_number_per_run(heads).to_dict("records")
+    ]
+
+
+def intervention_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """S_int of each run: reference accuracy of its dataset less its own after all interventions."""
+    heads = rows[(rows["model"] == "reference_head") & (rows["metric"] == "task_accuracy")]
+    reference = _one_number_per_run(heads).groupby("dataset", observed=True)["value"].mean()
+    models = rows[
+        (rows["metric"] == "intervened_task_accuracy") & (rows["model"] != "reference_head")
+    ]
+    result = []
+    for row in models.to_dict("records"):
+        if row["dataset"] not in reference.index:
+            continue
+        best = float(reference[row["dataset"]])
+        score = {**row, "metric": "intervention_score", "value": best - row["value"]}
+        if not pd.isna(row["low"]):
+            score.update(low=best - row["high"], high=best - row["low"])
+        result.append(score)
+    return result
+
+
+def correlations(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Pearson correlation of leakage scores with S_int over classes of models (Table 2).
+
+    A class is one setting; its value is the mean over trainings, its standard error is over them.
+    """
+    runs = _one_number_per_run(rows)
+    runs = runs[
+        (runs["target"] == "mean") & (runs["model"] == "cbm") & (runs["encoding"] != "hard")
+    ]
+    result = []
+    for (dataset, standin, output), group in _groups(
+        runs, ["dataset", "standin", "concept_output"]
+    ):
+        table = _groups(group, [*SETTING, "metric"])["value"].agg(["mean", "sem", "count"])
+        if "intervention_score" not in table.index.get_level_values("metric"):
+            continue
+        y = table.xs("intervention_score", level="metric")
+        for score in ("ctl", "icl", "ois", "ois_reference"):
+            if score not in table.index.get_level_values("metric"):
+                continue
+            x = table.xs(score, level="metric").reindex(y.index)
+            usable = (x["count"] > 1) & (y["count"] > 1)
+            if usable.sum() < 4:
+                continue
+            pooled = pooled_pearson(
+                x.loc[usable, "mean"],
+                x.loc[usable, "sem"],
+                y.loc[usable, "mean"],
+                y.loc[usable, "sem"],
+            )
+            shared = {
+                "scope": "comparison",
+                "paper": group["paper"].iloc[0],
+                "dataset": dataset,
+                "standin": standin,
+                "concept_output": output,
+                "target": f"{score}~intervention_score",
+                "n_runs": int(usable.sum()),
+                "note": f"{int(usable.sum())} classes of models",
+                "unit": "1",
+            }
+            result += [
+                {**shared, "metric": "pearson_r", "value": pooled.r},
+                {**shared, "metric": "pearson_p", "value": pooled.p_value},
+            ]
+    return result
+
+
+def criteria(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Leakage criterion between soft and logit models of the same data, output and weight."""
+    runs = _one_number_per_run(rows)
+    runs = runs[(runs["target"] == "mean") & (runs["model"] == "cbm")]
+    result = []
+    keys = ["dataset", "standin", "concept_output", "lambda_concept"]
+    for key, group in _groups(runs, keys):
+        scores = {
+            encoding: {
+                score: group.loc[
+                    (group["encoding"] == encoding) & (group["metric"] == score.lower()), "value"
+                ].to_numpy(float)
+                for score in ("CTL", "ICL")
+            }
+            for encoding in ("logit", "soft")
+        }
+        if any(len(values) < 2 for pair in scores.values() for values in pair.values()):
+            continue
+        outcome = leakage_criterion(scores["logit"], scores["soft"])
+        result.append(
+            {
+                **dict(zip(keys, key, strict=True)),
+                "scope": "comparison",
+                "paper": group["paper"].iloc[0],
+                "metric": "leakage_criterion",
+                "target": "logit>soft",
+                "value": {"a_leaks_more": 1.0, "b_leaks_more": -1.0}.get(outcome.verdict, 0.0),
+                "note": f"a: logit, b: soft. {outcome.text}",
+                "n_runs": len(scores["soft"]["CTL"]),
+                "unit": "1",
+            }
+        )
+    return result
+
+
+COMPARISONS: dict[str, Callable[[pd.DataFrame], list[dict[str, Any]]]] = {
+    "intervention_score": lambda rows: [*reference_accuracies(rows), *intervention_scores(rows)],
+    "correlations": correlations,
+    "leakage_criterion": criteria,
+}
+
+
+def compare(rows: pd.DataFrame, names: Sequence[str] = ()) -> pd.DataFrame:
+    """All rows of an artefact: of single runs, of their means, and of the named comparisons.
+
+    Comparisons run in the given order and see what the earlier ones added.
+    """
+    from concept_audit.store.results import rows_frame
+
+    unknown = set(names) - set(COMPARISONS)
+    if unknown:
+        raise ValueError(f"artefact.compare names {sorted(unknown)}; known: {sorted(COMPARISONS)}.")
+    for name in names:
+        more = COMPARISONS[name](rows)
+        if more:
+            rows = pd.concat([rows, rows_frame(more)], ignore_index=True)
+    summary = means(rows)
+    if summary:
+        rows = pd.concat([rows, rows_frame(summary)], ignore_index=True)
+    return rows

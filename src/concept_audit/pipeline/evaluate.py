@@ -1,0 +1,138 @@
+"""Evaluate stage: bundles of finished runs in, one rows file for each run and evaluation out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+import hydra
+
+from concept_audit.pipeline.progress import Progress
+from concept_audit.pipeline.resume import key_of_evaluation
+from concept_audit.pipeline.runs import SPLITS, StoredRun
+from concept_audit.pipeline.schema import check_targets
+from concept_audit.store.layout import OutputLayout
+from concept_audit.store.locks import held_lock
+from concept_audit.store.results import rows_frame, rows_valid, write_rows
+from concept_audit.store.status import read_status
+
+__all__ = ["Evaluation", "evaluate"]
+
+_CHUNK = 12  # runs handed to a process at a time
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation of one run."""
+
+    run_key: str
+    name: str
+    config: Mapping[str, Any]
+    evaluation_key: str
+
+
+def planned(
+    layout: OutputLayout, key: str, evaluations: Mapping[str, Any], mode: str = "digest"
+) -> list[Evaluation]:
+    """The evaluations of a finished run, with their names on disk."""
+    status = read_status(layout.run_dir(key))
+    if status is None:
+        raise FileNotFoundError(f"run {key} has no status file; train it first.")
+    bundles = {
+        split: status.files[layout.bundle_path(key, split).name]
+        for split in SPLITS
+        if layout.bundle_path(key, split).name in status.files
+    }
+    return [
+        Evaluation(key, name, config, key_of_evaluation(key, bundles, config, mode))
+        for name, config in evaluations.items()
+    ]
+
+
+def evaluate_one(layout: OutputLayout, run: StoredRun, evaluation: Evaluation) -> None:
+    """Compute and write the rows of one evaluation."""
+    check_targets(evaluation.config)
+    function = hydra.utils.get_method(evaluation.config["_target_"])
+    options = {key: value for key, value in evaluation.config.items() if key != "_target_"}
+    rows = [{**run.identity, **row} for row in function(run, **options)]
+    write_rows(
+        layout.metrics_path(evaluation.run_key, evaluation.evaluation_key),
+        rows_frame(rows),
+        evaluation=evaluation.name,
+        options=options,
+    )
+
+
+def _evaluate_chunk(
+    root: str, chunk: Sequence[Evaluation], threads: int | None
+) -> list[tuple[Evaluation, str | None]]:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    layout = OutputLayout(root)
+    shared: dict[str, dict[str, Any]] = {}
+    runs: dict[str, StoredRun] = {}
+    results: list[tuple[Evaluation, str | None]] = []
+    for item in chunk:
+        try:
+            if item.run_key not in runs:
+                run = StoredRun(layout, item.run_key)
+                run.shared = shared.setdefault(run.metadata["dataset_fingerprint"], {})
+                runs = {item.run_key: run}  # arrays of one run at a time
+            path = layout.metrics_path(item.run_key, item.evaluation_key)
+            with held_lock(path.with_suffix(".lock"), wait_s=None):
+                if not rows_valid(path):
+                    evaluate_one(layout, runs[item.run_key], item)
+            results.append((item, None))
+        except Exception:  # one run's failure must not stop the others: reported in the table
+            results.append((item, traceback.format_exc(limit=8)))
+    return results
+
+
+def _chunks(items: Sequence[Evaluation]) -> Iterator[list[Evaluation]]:
+    by_run: dict[str, list[Evaluation]] = {}
+    for item in items:
+        by_run.setdefault(item.run_key, []).append(item)
+    keys = list(by_run)
+    for start in range(0, len(keys), _CHUNK):
+        yield [item for key in keys[start : start + _CHUNK] for item in by_run[key]]
+
+
+def evaluate(
+    layout: OutputLayout, evaluations: Sequence[Evaluation], *, jobs: int = 1
+) -> dict[tuple[str, str], str | None]:
+    """Run what is missing; returns the error text, or None, of each (run key, evaluation name)."""
+    unique = {(item.run_key, item.evaluation_key): item for item in evaluations}
+    outcome: dict[tuple[str, str], str | None] = {}
+    with Progress("evaluate", len(unique)) as progress:
+        missing = []
+        for item in unique.values():
+            if rows_valid(layout.metrics_path(item.run_key, item.evaluation_key)):
+                outcome[item.run_key, item.name] = None
+                progress.finish("skipped")
+            else:
+                missing.append(item)
+
+        def record(results: list[tuple[Evaluation, str | None]]) -> None:
+            for item, error in results:
+                outcome[item.run_key, item.name] = error
+                progress.finish("done" if error is None else "failed")
+
+        chunks = list(_chunks(missing))
+        if jobs <= 1 or len(chunks) <= 1:
+            for chunk in chunks:
+                record(_evaluate_chunk(str(layout.root), chunk, None))
+        else:
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool:
+                futures = [
+                    pool.submit(_evaluate_chunk, str(layout.root), chunk, 1) for chunk in chunks
+                ]
+                for future in as_completed(futures):
+                    record(future.result())
+    return outcome

@@ -1,0 +1,60 @@
+"""Accuracy after 0..k interventions, and what the intervened head gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, repeated, row
+
+__all__ = ["interventions"]
+
+
+def interventions(
+    run: EvaluatedRun,
+    *,
+    split: str = "test",
+    policy: str = "random",
+    competence: float = 1.0,
+    repeats: int = 5,
+    seed: int = 0,
+) -> list[Row]:
+    """Accuracy after 0..k interventions, and what the intervened head gets wrong."""
+    from concept_audit.metrics import intervention_curve
+    from concept_audit.metrics.interventions import misclassified_configurations
+
+    arrays = run.arrays(split)
+    c, y, n = arrays["c"], arrays["y"], len(arrays["y"])
+    head = run.head()
+    embedding = run.encoding == "embedding"
+    options: dict[str, Any] = {"kind": run.encoding, "percentiles": run.percentiles()}
+    if embedding:
+        options.update(c_pos=arrays["c_pos"], c_neg=arrays["c_neg"], c_hat=arrays["c_hat"])
+    bottleneck = arrays["c_mix"].reshape(n, -1) if embedding else arrays["c_hat"]
+    rows: list[Row] = []
+    for repeat in range(repeats):
+        curve = intervention_curve(
+            head,
+            bottleneck,
+            c,
+            y,
+            policy=policy,
+            competence=competence,
+            seed=seed + repeat,
+            **options,
+        )
+        more: dict[str, Any] = {"split": split, "n": n, "repeat": repeat}
+        rows += [
+            row("intervention_accuracy", value, target=policy, step=step, **more)
+            for step, value in enumerate(curve.task_accuracy)
+        ]
+        rows.append(row("intervened_task_accuracy", curve.task_accuracy[-1], **more))
+    rows = repeated(rows)
+    if not embedding and competence == 1.0 and c.shape[1] <= 12:
+        wrong = misclassified_configurations(
+            head, c, y, kind=run.encoding, percentiles=run.percentiles()
+        )
+        rows += [
+            row("misclassified_configuration", share, target=bits, split=split, n=n)
+            for bits, share in wrong.items()
+        ]
+    return rows

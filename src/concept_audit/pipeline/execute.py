@@ -1,0 +1,71 @@
+"""Train and evaluate cells: the one path that a single run, a sweep and `reproduce` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from concept_audit.pipeline.evaluate import Evaluation, evaluate, planned
+from concept_audit.pipeline.fit import fit
+from concept_audit.pipeline.plan import Cell
+from concept_audit.pipeline.resume import cell_key
+from concept_audit.store.layout import OutputLayout
+
+__all__ = ["CellResult", "execute", "layout_of", "print_failures"]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What became of one cell."""
+
+    cell: Cell
+    key: str
+    evaluations: tuple[Evaluation, ...]
+    error: str | None
+
+
+def layout_of(cell: Cell) -> OutputLayout:
+    """The outputs folder of a cell."""
+    return OutputLayout(cell.config["paths"]["output_dir"])
+
+
+def execute(cells: Sequence[Cell]) -> list[CellResult]:
+    """Train what is not trained, evaluate what is not evaluated; failures do not stop the rest."""
+    if not cells:
+        return []
+    layout = layout_of(cells[0])
+    layout.check_writable()
+    keyed = [cell_key(cell) for cell in cells]
+    unique = {item.key: item for item in keyed}
+    jobs = int(cells[0].config["trainer"]["jobs"])
+    failures = fit(layout, list(unique.values()), jobs=jobs)
+    plans: dict[tuple[str, int], list[Evaluation]] = {}
+    for item in keyed:
+        if item.key not in failures:
+            plans[item.key, id(item.cell)] = planned(
+                layout, item.key, item.cell.config["evaluation"], item.cell.config["resume"]["code"]
+            )
+    outcome = evaluate(layout, [each for plan in plans.values() for each in plan], jobs=jobs)
+    results = []
+    for item in keyed:
+        error = failures.get(item.key)
+        plan = plans.get((item.key, id(item.cell)), [])
+        good = [each for each in plan if outcome.get((each.run_key, each.name)) is None]
+        wrong = [each for each in plan if each not in good]
+        if wrong:
+            error = f"evaluation {wrong[0].name}: {outcome[item.key, wrong[0].name]}"
+        results.append(CellResult(item.cell, item.key, tuple(good), error))
+    return results
+
+
+def print_failures(results: Sequence[CellResult]) -> None:
+    """A table of what failed and why, once for each run."""
+    failed = {result.key: result for result in results if result.error is not None}
+    if not failed:
+        return
+    print(f"\n{len(failed)} of {len({r.key for r in results})} runs failed:", file=sys.stderr)
+    for key, result in failed.items():
+        lines = (result.error or "").strip().splitlines()
+        print(f"  {key}  {result.cell.label}\n      {lines[-1]}", file=sys.stderr)
+    print("The whole error stands in status.json of each run's folder.", file=sys.stderr)

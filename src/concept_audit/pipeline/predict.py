@@ -1,0 +1,117 @@
+"""From a trained model to files: checkpoint, bundles of every split, manifest, status; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from concept_audit.data.base import ConceptDataset
+from concept_audit.pipeline.resume import KeyedCell
+from concept_audit.pipeline.runs import SPLITS, StoredRun
+from concept_audit.pipeline.schema import build
+from concept_audit.store.atomic import atomic_path, file_sha256, write_text
+from concept_audit.store.bundle import write_bundle
+from concept_audit.store.layout import OutputLayout
+from concept_audit.store.manifest import finish_manifest, write_manifest
+from concept_audit.store.status import mark_done
+from concept_audit.training.predict import build_model, load_state, predict
+from concept_audit.training.recipe import FitResult
+
+__all__ = ["read_checkpoint", "restore", "write_run"]
+
+
+def _identity(
+    key: str, config: Mapping[str, Any], spec: Any, dataset: ConceptDataset
+) -> dict[str, Any]:
+    """Columns that every row of the run repeats; settings that play no part stay empty."""
+    model = config["model"]
+    supervised = spec.family in ("cbm", "cem") and spec.encoding != "hard"
+    return {
+        "run_key": key,
+        "dataset": dataset.name,
+        "standin": dataset.standin,
+        "model": spec.family,
+        "encoding": spec.encoding,
+        "lambda_concept": float(model["lambda_concept"]) if supervised else None,
+        "p_int": float(model["p_int"]) if "p_int" in model else None,
+        "head": getattr(spec, "head", None),
+        "concept_output": getattr(spec, "concept_output", None),
+        "fold": int(config["seed"]),
+    }
+
+
+def write_run(
+    layout: OutputLayout,
+    item: KeyedCell,
+    dataset: ConceptDataset,
+    result: FitResult,
+    manifest: dict[str, Any],
+    *,
+    device: str = "cpu",
+) -> None:
+    """Write all files of a finished training; `status.json` comes last and makes it count."""
+    key, config = item.key, item.cell.config
+    spec = result.member.spec
+    model = load_state(build_model(spec, dataset), result.state_dict)
+    with atomic_path(layout.checkpoint_path(key)) as temporary:
+        torch.save(
+            {
+                "state_dict": result.state_dict,
+                "history": result.history,
+                "best_epoch": result.best_epoch,
+                "input_shape": list(dataset.input_shape),
+                "n_concepts": dataset.n_concepts,
+                "n_classes": dataset.n_classes,
+            },
+            temporary,
+        )
+    metadata = {
+        "run_key": key,
+        "identity": _identity(key, config, spec, dataset),
+        "encoding": spec.encoding or "annotated",
+        "concept_names": list(dataset.concept_names),
+        "concept_groups": {name: list(ids) for name, ids in dataset.concept_groups.items()},
+        "class_names": list(dataset.class_names),
+        "standin": dataset.standin,
+        "notes": list(dataset.notes),
+        "dataset_fingerprint": dataset.fingerprint(),
+    }
+    files = [layout.checkpoint_path(key)]
+    for split in SPLITS:
+        path = layout.bundle_path(key, split)
+        write_bundle(
+            path, predict(model, dataset, split, device=device), {**metadata, "split": split}
+        )
+        files.append(path)
+    write_text(layout.config_path(key), OmegaConf.to_yaml(OmegaConf.create(config)))
+    finish_manifest(
+        manifest,
+        outputs={path.name: file_sha256(path) for path in files},
+        best_epoch=result.best_epoch,
+        train_seconds=result.seconds,
+    )
+    write_manifest(layout.manifest_path(key), manifest)
+    mark_done(layout.run_dir(key), files)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a checkpoint; it holds tensors and plain values and cannot run code."""
+    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return checkpoint
+
+
+def restore(run: StoredRun) -> nn.Module:
+    """The trained model of a run, ready to evaluate."""
+    checkpoint = read_checkpoint(run.layout.checkpoint_path(run.key))
+    spec = build(run.config["model"]["spec"])
+    model: nn.Module = spec.build(
+        input_shape=tuple(checkpoint["input_shape"]),
+        n_concepts=checkpoint["n_concepts"],
+        n_classes=checkpoint["n_classes"],
+    )
+    return load_state(model, checkpoint["state_dict"])

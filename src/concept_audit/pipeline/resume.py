@@ -1,0 +1,98 @@
+"""What a run is called: keys from the resolved config, the data and the code that it used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from concept_audit.data.base import ConceptDataset
+from concept_audit.pipeline.plan import Cell
+from concept_audit.pipeline.schema import build
+from concept_audit.store.keys import (
+    KEY_EXCLUSIONS,
+    canonical_json,
+    code_digest,
+    evaluation_key,
+    keyed_config,
+    run_key,
+    targets_of,
+)
+
+__all__ = ["FIT_VERSION", "KeyedCell", "cell_key", "dataset_of", "key_of_evaluation"]
+
+FIT_VERSION = 1
+EVALUATE_VERSION = 1
+
+# Values that reach a run only through the leaves that interpolate them, where they are hashed. So a
+# reference head, which has no concept weight, is trained once for a whole grid of weights.
+_SWEPT = ("lambda_concept", "p_int", "fold", "head", "concept_output", "encoder", "eval_seed")
+_TRAINER = ("precision",)  # the part of the hardware that moves numbers
+_PLACES = ("root", "cache_dir")  # where files lie is not what they are; the fingerprint is
+_FIT_MODULES = ("concept_audit.training.bank", "concept_audit.training.predict")
+
+
+@dataclass(frozen=True)
+class KeyedCell:
+    """A cell with its name on disk."""
+
+    cell: Cell
+    key: str
+    parts: dict[str, Any]
+
+
+@lru_cache(maxsize=64)
+def _dataset(canonical: str) -> ConceptDataset:
+    import json
+
+    dataset: ConceptDataset = build(json.loads(canonical))
+    return dataset
+
+
+def dataset_of(config: Mapping[str, Any]) -> ConceptDataset:
+    """The dataset of a resolved config; built once for each process."""
+    return _dataset(canonical_json(config["data"]))
+
+
+@lru_cache(maxsize=1024)
+def _digest(modules: tuple[str, ...]) -> str:
+    return code_digest(modules)
+
+
+def _code(mode: str, modules: tuple[str, ...]) -> str:
+    if mode == "digest":
+        return _digest(tuple(sorted(set(modules))))
+    if mode in ("version", "ignore"):
+        return mode
+    raise ValueError(f"resume.code must be digest, version or ignore, got {mode!r}.")
+
+
+def cell_key(cell: Cell) -> KeyedCell:
+    """Name of a run: 16 hex digits of everything that moves its numbers."""
+    config = cell.config
+    kept = keyed_config(config, (*KEY_EXCLUSIONS, *_SWEPT))
+    kept["data"] = {key: value for key, value in config["data"].items() if key not in _PLACES}
+    kept["trainer"] = {key: config["trainer"][key] for key in _TRAINER}
+    parts = {
+        "config": kept,
+        "dataset": dataset_of(config).fingerprint(),
+        "stage_version": FIT_VERSION,
+        "code": _code(config["resume"]["code"], (*_FIT_MODULES, *targets_of(kept))),
+    }
+    return KeyedCell(cell=cell, key=run_key(parts), parts=parts)
+
+
+def key_of_evaluation(
+    key: str, bundles: Mapping[str, str], evaluation: Mapping[str, Any], mode: str = "digest"
+) -> str:
+    """Name of one evaluation of one run; touching a metric changes this and not the run's key."""
+    return evaluation_key(
+        {
+            "run_key": key,
+            "bundles": dict(bundles),
+            "evaluation": dict(evaluation),
+            "stage_version": EVALUATE_VERSION,
+            "code": _code(mode, targets_of(evaluation)),
+        }
+    )

@@ -1,0 +1,91 @@
+"""`concept-audit run`: one model, a sweep, or the models of one figure or table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from concept_audit.pipeline.plan import Cell, check_overrides, config_dir
+from concept_audit.pipeline.schema import check_targets, register
+
+__all__ = ["main", "run_cells", "run_one"]
+
+
+def run_cells(cells: Sequence[Cell]) -> list[Any]:
+    """Execute cells and note the runs for their artefact; returns the CellResults."""
+    from concept_audit.pipeline.artefacts import note_members
+    from concept_audit.pipeline.execute import execute, layout_of, print_failures
+
+    results = execute(cells)
+    for result in results:
+        name = result.cell.config["experiment_name"]
+        if name and result.error is None:
+            profile = result.cell.config["profile"]["name"]
+            note_members(layout_of(result.cell), name, profile, result.evaluations)
+    print_failures(results)
+    return results
+
+
+def run_one(config: DictConfig) -> str:
+    """Task function of the basic, joblib and Slurm launchers: one cell in this process."""
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    check_targets(plain)
+    plain.pop("hydra", None)
+    plain["trainer"]["jobs"] = 1
+    overrides = tuple(HydraConfig.get().overrides.task)
+    (result,) = run_cells([Cell(config=plain, overrides=overrides)])
+    if result.error is not None:
+        raise RuntimeError(f"run {result.key} failed, see the table above")
+    return str(result.key)
+
+
+def _print_summary(key: str, output_dir: str) -> None:
+    from concept_audit.store.layout import OutputLayout
+    from concept_audit.store.results import collect
+
+    layout = OutputLayout(output_dir)
+    rows = collect(layout, [key])
+    rows = rows[rows["repeat"].isna() & rows["target"].isin(["mean", "random"])]
+    print(f"\nrun {key}: {layout.run_dir(key)}")
+    for row in rows.to_dict("records"):
+        step = "" if row["step"] != row["step"] else f" after {row['step']:g} interventions"
+        spread = "" if row["low"] != row["low"] else f"  [{row['low']:.4f}, {row['high']:.4f}]"
+        print(f"  {row['metric'] + step:<48} {row['value']:.4f}{spread}")
+
+
+@hydra.main(version_base="1.3", config_path=None, config_name="run")
+def _app(config: DictConfig) -> str:
+    key = run_one(config)
+    if HydraConfig.get().mode.name == "RUN":
+        _print_summary(key, config.paths.output_dir)
+    return key
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check the overrides, then hand over to Hydra."""
+    register()
+    overrides = [text for text in argv if not text.startswith("-")]
+    try:
+        check_overrides(overrides)
+    except ValueError as error:
+        print(f"concept-audit run: {error}", file=sys.stderr)
+        return 2
+    arguments = ["concept-audit run", *argv]
+    if not any(text.startswith(("--config-dir", "-cd")) for text in argv):
+        arguments += ["--config-dir", str(config_dir())]
+    before, sys.argv = sys.argv, arguments
+    try:
+        _app()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except (RuntimeError, OSError) as error:
+        print(f"concept-audit run: {error}", file=sys.stderr)
+        return 1
+    finally:
+        sys.argv = before
+    return 0

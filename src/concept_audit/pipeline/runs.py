@@ -1,0 +1,90 @@
+"""A trained run as it lies on disk: what evaluations read and every row repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+
+from concept_audit.store.bundle import read_bundle
+from concept_audit.store.layout import OutputLayout
+from concept_audit.store.manifest import read_manifest
+
+__all__ = ["SPLITS", "StoredRun"]
+
+SPLITS = ("train", "val", "test")
+
+
+class StoredRun:
+    """One run folder, read lazily.
+
+    Parameters
+    ----------
+    layout : the outputs folder
+    key : the run's name
+    shared : results that runs on the same data may share; given by the stage
+    """
+
+    def __init__(
+        self, layout: OutputLayout, key: str, shared: dict[str, Any] | None = None
+    ) -> None:
+        self.layout = layout
+        self.key = key
+        self.shared = {} if shared is None else shared
+        self._arrays: dict[str, Mapping[str, NDArray[Any]]] = {}
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """Provenance of the run, with its resolved config."""
+        return read_manifest(self.layout.manifest_path(self.key))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Resolved config of the run."""
+        config: dict[str, Any] = self.manifest["config"]
+        return config
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Names and kinds that travel with the test bundle."""
+        return read_bundle(self.layout.bundle_path(self.key, "test"), names=("y",)).metadata
+
+    @property
+    def concept_names(self) -> tuple[str, ...]:
+        """Names of the concepts, in the order of the columns."""
+        return tuple(self.metadata["concept_names"])
+
+    @property
+    def encoding(self) -> str:
+        """`hard`, `soft`, `logit`, `embedding`, or `annotated` for a head on true concepts."""
+        return str(self.metadata["encoding"])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Columns that every row of this run repeats."""
+        return dict(self.metadata["identity"])
+
+    def arrays(self, split: str) -> Mapping[str, NDArray[Any]]:
+        """Arrays of one split's bundle."""
+        if split not in self._arrays:
+            self._arrays[split] = read_bundle(self.layout.bundle_path(self.key, split)).arrays
+        return self._arrays[split]
+
+    @cached_property
+    def _model(self) -> Any:
+        from concept_audit.pipeline.predict import restore
+
+        return restore(self)
+
+    def head(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """The task head: bottleneck `(n, k)` or `(n, k*m)` to task logits `(n, l)`."""
+        from concept_audit.training.predict import head_callable
+
+        return head_callable(self._model)
+
+    def percentiles(self) -> NDArray[Any] | None:
+        """5th and 95th percentile of each training logit, shape (2, k); None without logits."""
+        stored = getattr(self._model, "concept_percentiles", None)
+        return None if stored is None else stored.numpy()
