@@ -1,0 +1,171 @@
+"""The LightningModule of concept-based models: wires a plain model to its losses, nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from concept_audit.models.losses import concept_loss, task_loss
+from concept_audit.models.randomness import SeededDropout, stream
+from concept_audit.training.batches import Batch
+from concept_audit.training.recipe import Member, Phase, diverged_message
+from concept_audit.training.rules import EpochRules
+
+__all__ = ["ConceptModule", "TrainingDiverged"]
+
+LOSSES = ("loss", "concept_loss", "task_loss")
+
+
+class TrainingDiverged(FloatingPointError):
+    """The training loss is no longer finite."""
+
+
+class ConceptModule(pl.LightningModule):
+    """One phase of training one model.
+
+    Parameters
+    ----------
+    model : nn.Module
+        CBM, CEM or reference head.
+    member : Member
+        Loss weight, training interventions and seed.
+    phase : Phase
+        Which loss, which weights, which optimiser.
+    rules : EpochRules
+        Learning-rate schedule and the choice of the epoch to keep.
+    pos_weight : Float[Tensor, "k"], optional
+        Weights of the concept loss.
+    first_epoch : int
+        Epochs that an earlier, interrupted run has finished.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        member: Member,
+        phase: Phase,
+        rules: EpochRules,
+        *,
+        pos_weight: torch.Tensor | None = None,
+        first_epoch: int = 0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.member = member
+        self.phase = phase
+        self.rules = rules
+        self.first_epoch = first_epoch
+        self.history: list[dict[str, Any]] = []
+        self.register_buffer("pos_weight", pos_weight, persistent=False)
+        self.keep_this_epoch = False
+        self.optimiser_state: dict[str, Any] | None = None
+        self._interventions: np.random.Generator | None = None
+        self._sums: dict[str, list[torch.Tensor]] = {"train": [], "val": []}
+
+    @property
+    def epoch(self) -> int:
+        """Epochs finished in this phase, over all interrupted runs."""
+        return self.first_epoch + self.current_epoch
+
+    def losses(self, batch: Batch, intervene: torch.Tensor | None = None) -> torch.Tensor:
+        """Loss of this phase, concept loss and task loss of a batch, as one tensor (3,)."""
+        nothing = torch.zeros((), device=batch.c.device)
+        if self.phase.name == "head":
+            task = task_loss(self.model.head(batch.x), batch.y)  # type: ignore[operator]
+            return torch.stack([task, nothing, task])
+        pos_weight: Any = self.pos_weight
+        if self.phase.name == "encoder":
+            c_logits = self.model.concepts(batch.x)[0]  # type: ignore[operator]
+            concept = concept_loss(c_logits, batch.c, pos_weight)
+            return torch.stack([concept, concept, nothing])
+        output = self.model(batch.x, batch.c, intervene)
+        concept = concept_loss(output.c_logits, batch.c, pos_weight)
+        task = task_loss(output.y_logits, batch.y)
+        return torch.stack([self.member.lambda_concept * concept + task, concept, task])
+
+    def on_train_epoch_start(self) -> None:
+        """Address all randomness of the coming epoch by seed, phase and epoch."""
+        seed, name, epoch = self.member.seed, self.phase.name, self.epoch
+        datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        datamodule.train_dataloader().set_epoch(epoch)
+        torch.manual_seed(int(stream(seed, f"torch/{name}", epoch).integers(2**31)))
+        self._interventions = stream(seed, f"interventions/{name}", epoch)
+        masks = stream(seed, f"dropout/{name}", epoch)
+        for module in self.model.modules():
+            if isinstance(module, SeededDropout):
+                module.start_epoch(masks)
+        if self.phase.name == "head":
+            for part, module in self.model.named_children():
+                module.train(part == "head")
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        """Loss of a batch; one intervention mask per batch and concept, shared by its samples."""
+        intervene = None
+        if self.member.p_int > 0 and self._interventions is not None:
+            drawn = self._interventions.random(batch.c.shape[1]) < self.member.p_int
+            intervene = torch.from_numpy(drawn).to(batch.c.device)
+        losses = self.losses(batch, intervene)
+        if not torch.isfinite(losses[0]):
+            step = self.first_epoch * self.trainer.num_training_batches + self.global_step
+            raise TrainingDiverged(
+                diverged_message(
+                    self.member, self.phase.name, self.epoch, int(step), float(losses[0])
+                )
+            )
+        self._sums["train"].append(losses.detach() * len(batch.y))
+        return losses[0]
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add the losses of a batch to the epoch's sums."""
+        self._sums["val"].append(self.losses(batch) * len(batch.y))
+
+    def on_validation_epoch_end(self) -> None:
+        """Write the epoch into the history and set the next learning rate."""
+        row: dict[str, Any] = {"phase": self.phase.name, "epoch": self.epoch}
+        datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        sizes = {
+            "train": len(datamodule.train_dataloader().rows),
+            "val": len(datamodule.val_dataloader().rows),
+        }
+        for split, parts in self._sums.items():
+            mean = torch.stack(parts).double().sum(dim=0) / sizes[split]
+            row |= {f"{split}_{name}": float(v) for name, v in zip(LOSSES, mean, strict=True)}
+            parts.clear()
+        row["lr"] = float(self.rules.lr[0])
+        self.history.append(row)
+        optimiser: Any = self.optimizers()
+        losses = np.array([row["train_loss"]]), np.array([row["val_loss"]])
+        self.keep_this_epoch = bool(self.rules.update(self.epoch, *losses)[0])
+        for group in optimiser.param_groups:
+            group["lr"] = float(self.rules.lr[0])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Optimiser of the phase, with the state of an interrupted run if there is one."""
+        trained: Any = {
+            "joint": self.model,
+            "encoder": getattr(self.model, "encoder", self.model),
+            "head": getattr(self.model, "head", self.model),
+        }[self.phase.name]
+        parameters, lr = trained.parameters(), float(self.rules.lr[0])
+        optimiser: torch.optim.Optimizer
+        if self.phase.optimiser == "adam":
+            optimiser = torch.optim.Adam(
+                parameters,
+                lr=lr,
+                betas=(self.phase.momentum, 0.999),
+                weight_decay=self.phase.weight_decay,
+            )
+        else:
+            optimiser = torch.optim.SGD(
+                parameters,
+                lr=lr,
+                momentum=self.phase.momentum,
+                weight_decay=self.phase.weight_decay,
+            )
+        if self.optimiser_state is not None:
+            optimiser.load_state_dict(self.optimiser_state)
+        return optimiser

@@ -1,0 +1,238 @@
+"""Training one model with Lightning: the general way, for any encoder on any device."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from concept_audit.data.base import ConceptDataset
+from concept_audit.models.losses import constant_concepts, positive_weights
+from concept_audit.training.batches import to_inputs
+from concept_audit.training.callbacks import EpochRecorder, cpu_copy
+from concept_audit.training.concept_module import ConceptModule, TrainingDiverged
+from concept_audit.training.datamodule import ConceptDataModule
+from concept_audit.training.predict import training_percentiles
+from concept_audit.training.recipe import (
+    FitResult,
+    Member,
+    Phase,
+    Progress,
+    Recipe,
+    identity,
+    initial_model,
+    phases_of,
+)
+from concept_audit.training.resume_file import read_resume, remove_resume
+from concept_audit.training.rules import EpochRules
+
+__all__ = ["fit_single"]
+
+_QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "devices": 1,
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+}
+
+
+def fit_single(
+    member: Member,
+    dataset: ConceptDataset,
+    *,
+    recipe: Recipe,
+    trainer: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+    resume_path: str | Path | None = None,
+    save_every: int = 10,
+) -> FitResult:
+    """Train one model.
+
+    Parameters
+    ----------
+    member : Member
+        The model, its seed and its loss weight.
+    dataset : ConceptDataset
+        Data with splits ``train`` and ``val``.
+    recipe : Recipe
+        Optimisation settings.
+    trainer : dict, optional
+        Arguments of ``pytorch_lightning.Trainer``; the default is a quiet one on the CPU.
+    progress : callable, optional
+        Called after each epoch, see `Progress`.
+    resume_path : str or Path, optional
+        File that holds the state of an unfinished training. If it exists, training continues from
+        it to the same numbers as without the interruption; it is removed at the end.
+    save_every : int
+        Epochs between two states.
+
+    Returns
+    -------
+    FitResult; a loss that is no longer finite ends up in its `failed`, not in an exception.
+    """
+    start = time.perf_counter()
+    phases = phases_of(member.spec, recipe)
+    known_as = identity([member], dataset, recipe)
+    state = read_resume(resume_path, known_as) if resume_path is not None else None
+    model = initial_model(member, dataset)
+    history: list[dict[str, Any]] = []
+    rules = None
+    n_epochs = sum(phase.epochs for phase in phases)
+    with torch.random.fork_rng():
+        for position, phase in enumerate(phases):
+            if state is not None and position < state["phase"]:
+                continue
+            rules = EpochRules(1, phase, recipe)
+            try:
+                history += _fit_phase(
+                    model,
+                    member,
+                    dataset,
+                    recipe,
+                    phase,
+                    rules,
+                    {**_QUIET, **(trainer or {})},
+                    state if state is not None and position == state["phase"] else None,
+                    {
+                        "resume_path": resume_path,
+                        "identity": known_as,
+                        "save_every": save_every,
+                        "earlier": {"phase": position, "history": history},
+                        "progress": progress,
+                        "epochs_before": sum(p.epochs for p in phases[:position]),
+                        "n_epochs": n_epochs,
+                    },
+                )
+            except TrainingDiverged as error:
+                seconds = time.perf_counter() - start
+                return FitResult(member, {}, history, -1, None, seconds, failed=str(error))
+    percentiles = None
+    if member.spec.training is not None:
+        percentiles = training_percentiles(model, dataset)
+        if hasattr(model, "concept_percentiles"):
+            model.get_buffer("concept_percentiles").copy_(percentiles)
+    if resume_path is not None:
+        remove_resume(resume_path)
+    best = int(rules.best_epoch[0]) if rules is not None else -1
+    return FitResult(
+        member,
+        cpu_copy(model.state_dict()),
+        history,
+        best,
+        percentiles,
+        time.perf_counter() - start,
+    )
+
+
+def _fit_phase(
+    model: torch.nn.Module,
+    member: Member,
+    dataset: ConceptDataset,
+    recipe: Recipe,
+    phase: Phase,
+    rules: EpochRules,
+    trainer_options: dict[str, Any],
+    state: dict[str, Any] | None,
+    recording: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Train `model` in place through one phase; returns the phase's rows of the history."""
+    kept = cpu_copy(model.state_dict())
+    first_epoch = 0
+    earlier_rows: list[dict[str, Any]] = []
+    if state is not None:
+        model.load_state_dict(state["model"])
+        kept.update(state["kept"])
+        rules.load(state["rules"])
+        first_epoch = int(state["epoch"])
+        earlier_rows = list(state["history"])
+        recording["earlier"]["history"] = earlier_rows
+    if first_epoch < phase.epochs and not rules.stopped[0]:
+        module = ConceptModule(
+            model,
+            member,
+            phase,
+            rules,
+            pos_weight=concept_weights(dataset, recipe),
+            first_epoch=first_epoch,
+        )
+        module.optimiser_state = state["optimiser"] if state is not None else None
+        data = ConceptDataModule(
+            dataset,
+            batch_size=recipe.batch_size,
+            seed=member.seed,
+            phase=phase.name,
+            shuffle=recipe.shuffle,
+            inputs=_head_inputs(model, member, dataset) if phase.name == "head" else None,
+        )
+        with _quiet_lightning():
+            runner = pl.Trainer(
+                **trainer_options,
+                max_epochs=phase.epochs - first_epoch,
+                callbacks=[EpochRecorder(kept, **recording)],
+            )
+            runner.fit(module, datamodule=data)
+        if runner.interrupted:
+            raise KeyboardInterrupt
+        model.cpu()
+        earlier_rows = earlier_rows + module.history
+    model.load_state_dict(kept)
+    return earlier_rows
+
+
+def _head_inputs(
+    model: torch.nn.Module, member: Member, dataset: ConceptDataset
+) -> dict[str, torch.Tensor]:
+    """What a head by itself is trained on: true concepts, or those of the trained encoder."""
+    inputs = {}
+    for split in ("train", "val"):
+        rows = dataset.rows(split)
+        if member.spec.training == "sequential":
+            model.eval()
+            blocks = []
+            with torch.no_grad():
+                for start in range(0, len(rows), 4096):
+                    x = to_inputs(dataset, rows[start : start + 4096])
+                    blocks.append(model.concepts(x)[1])  # type: ignore[operator]
+            inputs[split] = torch.cat(blocks)
+        else:
+            inputs[split] = torch.from_numpy(dataset.c[rows]).to(torch.float32)
+    return inputs
+
+
+def concept_weights(dataset: ConceptDataset, recipe: Recipe) -> torch.Tensor | None:
+    """Positive-class weights if the recipe asks for them; constant concepts are named."""
+    if not recipe.balanced_concepts:
+        return None
+    c = dataset.c[dataset.rows("train")]
+    constant = constant_concepts(c, dataset.concept_names)
+    if constant:
+        warnings.warn(
+            f"concepts {', '.join(constant)} take one value only in the training split of "
+            f"{dataset.name}: their loss weights are bounded and their AUC is undefined.",
+            stacklevel=2,
+        )
+    return torch.from_numpy(positive_weights(c))
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Lightning says nothing about devices and tips, nor about its own use of torch, meanwhile."""
+    logger = logging.getLogger("pytorch_lightning")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
