@@ -14,11 +14,10 @@ import pytorch_lightning as pl
 import torch
 
 from concept_audit.data.base import ConceptDataset
-from concept_audit.models.losses import constant_concepts, positive_weights
-from concept_audit.training.batches import to_inputs
 from concept_audit.training.callbacks import EpochRecorder, cpu_copy
 from concept_audit.training.concept_module import ConceptModule, TrainingDiverged
 from concept_audit.training.datamodule import ConceptDataModule
+from concept_audit.training.phase_data import concept_weights, head_inputs
 from concept_audit.training.predict import training_percentiles
 from concept_audit.training.recipe import (
     FitResult,
@@ -172,8 +171,9 @@ def _fit_phase(
             seed=member.seed,
             phase=phase.name,
             shuffle=recipe.shuffle,
-            inputs=_head_inputs(model, member, dataset) if phase.name == "head" else None,
+            inputs=head_inputs(model, member, dataset) if phase.name == "head" else None,
         )
+        model.train()
         with _quiet_lightning():
             runner = pl.Trainer(
                 **trainer_options,
@@ -187,41 +187,6 @@ def _fit_phase(
         earlier_rows = earlier_rows + module.history
     model.load_state_dict(kept)
     return earlier_rows
-
-
-def _head_inputs(
-    model: torch.nn.Module, member: Member, dataset: ConceptDataset
-) -> dict[str, torch.Tensor]:
-    """What a head by itself is trained on: true concepts, or those of the trained encoder."""
-    inputs = {}
-    for split in ("train", "val"):
-        rows = dataset.rows(split)
-        if member.spec.training == "sequential":
-            model.eval()
-            blocks = []
-            with torch.no_grad():
-                for start in range(0, len(rows), 4096):
-                    x = to_inputs(dataset, rows[start : start + 4096])
-                    blocks.append(model.concepts(x)[1])  # type: ignore[operator]
-            inputs[split] = torch.cat(blocks)
-        else:
-            inputs[split] = torch.from_numpy(dataset.c[rows]).to(torch.float32)
-    return inputs
-
-
-def concept_weights(dataset: ConceptDataset, recipe: Recipe) -> torch.Tensor | None:
-    """Positive-class weights if the recipe asks for them; constant concepts are named."""
-    if not recipe.balanced_concepts:
-        return None
-    c = dataset.c[dataset.rows("train")]
-    constant = constant_concepts(c, dataset.concept_names)
-    if constant:
-        warnings.warn(
-            f"concepts {', '.join(constant)} take one value only in the training split of "
-            f"{dataset.name}: their loss weights are bounded and their AUC is undefined.",
-            stacklevel=2,
-        )
-    return torch.from_numpy(positive_weights(c))
 
 
 @contextmanager
