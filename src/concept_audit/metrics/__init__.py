@@ -32,11 +32,17 @@ _HOME: dict[str, str] = {
     # metrics/checking.py
     "check_metric": "checking",
     # metrics/interventions.py
+    "coop_weights": "interventions",
     "intervention_curve": "interventions",
     "intervention_score": "interventions",
+    "misclassified_configurations": "interventions",
+    # metrics/accuracy.py
+    "concept_accuracy": "accuracy",
+    "task_accuracy": "accuracy",
     # metrics/impurity.py
     "niche_impurity_score": "impurity",
     "oracle_impurity_score": "impurity",
+    "oracle_matrix": "impurity",
     # metrics/comparison.py
     "leakage_criterion": "comparison",
     "mean_interval": "comparison",
