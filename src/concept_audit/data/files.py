@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,13 +18,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from concept_audit.store.atomic import atomic_path
+from concept_audit.store.atomic import atomic_path, write_json
 
 __all__ = [
     "DatasetFileError",
     "DatasetMissingError",
     "cached_array",
     "file_stamp",
+    "map_npz_array",
     "raise_missing",
     "read_h5_rows",
     "read_npz_rows",
@@ -120,30 +122,95 @@ def read_npz_rows(
     objects, or data that end early or fail their checksum.
     """
     file = Path(path)
+    with (
+        _damage_named(file, name, remedy),
+        zipfile.ZipFile(file) as archive,
+        archive.open(_member(archive, file, name, remedy)) as stream,
+    ):
+        found_shape, dtype = _checked_header(stream, file, name, shape, kinds, remedy)
+        return _stream_rows(stream, found_shape, dtype, rows)
+
+
+@contextmanager
+def _damage_named(file: Path, name: str, remedy: str) -> Iterator[None]:
+    """Turn the errors of a broken npz into a DatasetFileError."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            members = {Path(member).stem: member for member in archive.namelist()}
-            if name not in members:
-                raise DatasetFileError(
-                    file,
-                    expected=f"an array {name!r}",
-                    found=f"arrays {sorted(members)}",
-                    remedy=remedy,
-                )
-            with archive.open(members[name]) as stream:
-                found_shape, dtype = _checked_header(stream, file, name, shape, kinds, remedy)
-                return _stream_rows(stream, found_shape, dtype, rows)
-    except DatasetFileError:
+        yield
+    except (DatasetFileError, FileNotFoundError):
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise DatasetFileError(
             file,
             expected=f"a whole npz file with {name!r}",
             found=f"damage ({error})",
             remedy=remedy,
         ) from error
+
+
+def _member(archive: zipfile.ZipFile, file: Path, name: str, remedy: str) -> zipfile.ZipInfo:
+    """Entry of an array in the archive."""
+    members = {Path(member).stem: member for member in archive.namelist()}
+    if name not in members:
+        raise DatasetFileError(
+            file, expected=f"an array {name!r}", found=f"arrays {sorted(members)}", remedy=remedy
+        )
+    return archive.getinfo(members[name])
+
+
+def map_npz_array(
+    path: str | Path,
+    name: str,
+    *,
+    shape: tuple[int, ...],
+    kinds: str,
+    remedy: str,
+    unpacked_dir: str | Path,
+) -> NDArray[Any]:
+    """Memory map of a large array of an npz; a compressed one is unpacked once into a folder.
+
+    Arguments as `read_npz_rows`. An npz stores its arrays uncompressed unless asked otherwise, and
+    then the map points into the npz itself.
+    """
+    file = Path(path)
+    with _damage_named(file, name, remedy), zipfile.ZipFile(file) as archive:
+        info = _member(archive, file, name, remedy)
+        if info.compress_type == zipfile.ZIP_STORED:
+            with archive.open(info) as stream:
+                _, dtype = _checked_header(stream, file, name, shape, kinds, remedy)
+                length = stream.tell()
+            with file.open("rb") as raw:
+                raw.seek(info.header_offset + 26)  # local header: lengths of its name and extras
+                sizes = int.from_bytes(raw.read(2), "little") + int.from_bytes(
+                    raw.read(2), "little"
+                )
+            offset = info.header_offset + 30 + sizes + length
+            wanted = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            if wanted > file.stat().st_size:
+                raise EOFError("data end early")
+            return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
+    target = Path(unpacked_dir) / f"{file.stem}-{name}.npy"
+    stamp = [*file_stamp(file), list(shape)]
+    note = target.with_suffix(".json")
+    if not (target.exists() and note.exists() and json.loads(note.read_text()) == stamp):
+        with (
+            _damage_named(file, name, remedy),
+            zipfile.ZipFile(file) as archive,
+            archive.open(_member(archive, file, name, remedy)) as stream,
+            atomic_path(target) as temporary,
+        ):
+            _, dtype = _checked_header(stream, file, name, shape, kinds, remedy)
+            written = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+            flat = written.reshape(shape[0], -1)
+            per_block = max(1, _BLOCK_BYTES // max(1, flat.shape[1] * dtype.itemsize))
+            for start in range(0, shape[0], per_block):
+                rows = flat[start : start + per_block]
+                buffer = stream.read(rows.nbytes)
+                if len(buffer) != rows.nbytes:
+                    raise EOFError(f"data end after row {start}")
+                rows[...] = np.frombuffer(buffer, dtype=dtype).reshape(rows.shape)
+            written.flush()
+        write_json(note, stamp)
+    return np.load(target, mmap_mode="r", allow_pickle=False)
 
 
 def _stream_rows(

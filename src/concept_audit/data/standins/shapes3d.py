@@ -22,7 +22,8 @@ GENERATOR = "shapes3d-raycast-1"
 GRID = FactorGrid(
     names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"),
     sizes=(10, 10, 10, 8, 4, 15),
-    kinds=("continuous", "continuous", "continuous", "continuous", "categorical", "continuous"),
+    # DCI-ES: the hues are classes, scale and orientation are regressed.
+    kinds=("categorical", "categorical", "categorical", "continuous", "categorical", "continuous"),
 )
 _SIDE = 64
 _OVERSAMPLING = 2  # sub-pixels per side; `_layers` adds two and two
