@@ -1,0 +1,1 @@
+"""Tables of the papers: ours beside theirs, one module a table."""
