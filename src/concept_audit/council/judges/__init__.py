@@ -1,0 +1,1 @@
+"""Judges: whatever answers a prompt about an explanation. One protocol, in `base`."""
