@@ -160,7 +160,7 @@ def test_wrong_cars3d_files_are_named(cars_folder, tmp_path):
     with pytest.raises(DatasetFileError, match="secret"):
         read_folder(tmp_path, n_types=2)
     (tmp_path / "list.txt").write_text("car_001_mesh\ncar_009_mesh\n")
-    with pytest.raises(DatasetFileError, match="car_009_mesh.mat: .*found no file"):
+    with pytest.raises(DatasetFileError, match=r"car_009_mesh\.mat: .*found no file"):
         read_folder(tmp_path, n_types=2)
     (tmp_path / "list.txt").unlink()
     bad = tmp_path / "car_002_mesh.mat"
@@ -171,7 +171,7 @@ def test_wrong_cars3d_files_are_named(cars_folder, tmp_path):
     with pytest.raises(DatasetFileError, match="found no 'im'"):
         read_folder(tmp_path, n_types=2)
     bad.write_bytes((tmp_path / "car_001_mesh.mat").read_bytes()[:5000])
-    with pytest.raises(DatasetFileError, match="damage.*concept-audit fetch data=cars3d"):
+    with pytest.raises(DatasetFileError, match=r"damage.*concept-audit fetch data=cars3d"):
         read_folder(tmp_path, n_types=2)
     bad.write_text("<html>moved</html>")
     with pytest.raises(DatasetFileError, match="damage"):

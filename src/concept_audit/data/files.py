@@ -23,8 +23,10 @@ from concept_audit.store.atomic import atomic_path, write_json
 __all__ = [
     "DatasetFileError",
     "DatasetMissingError",
+    "cache_path",
     "cached_array",
     "file_stamp",
+    "load_cached",
     "map_npz_array",
     "raise_missing",
     "read_h5_rows",
@@ -320,19 +322,25 @@ def cached_array(
     -------
     The array; beyond 1 GiB a read-only memory map, whose pages are read as they are used.
     """
-    digest = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
-    path = Path(folder) / f"{digest}.npy"
+    path = cache_path(folder, key)
     if path.exists():
         try:
-            return _load(path)
+            return load_cached(path)
         except (ValueError, EOFError, OSError):
             path.unlink()  # not an array any more: built again below
     array = build()
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         np.save(stream, array, allow_pickle=False)
-    return _load(path)
+    return load_cached(path)
 
 
-def _load(path: Path) -> NDArray[Any]:
+def cache_path(folder: str | Path, key: dict[str, Any]) -> Path:
+    """Name of the cached array that belongs to `key`."""
+    digest = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    return Path(folder) / f"{digest}.npy"
+
+
+def load_cached(path: Path) -> NDArray[Any]:
+    """Read a cached array, or map it when it is larger than 1 GiB."""
     mapped = path.stat().st_size > _MEMORY_BYTES
     return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
