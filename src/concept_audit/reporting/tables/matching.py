@@ -154,7 +154,7 @@ def comparison(
         "beside": other.value if other else nothing,
         "beside_low": other.low if other else nothing,
         "beside_high": other.high if other else nothing,
-        "note": note,
+        "note": note if measured else "",
     }
 
 
