@@ -1,0 +1,1 @@
+"""Drawing functions, one file for each figure of a paper: rows in, `matplotlib` figure out."""
