@@ -198,6 +198,19 @@ def test_digest_changes_with_code_that_is_reached(package, name: str, old: str, 
     assert code_digest(STAGE, root) != before
 
 
+def test_excluded_modules_are_not_entered(package):
+    root, edit = package
+    exclude = ["concept_audit.room.scores", "concept_audit.lazy"]
+    assert reached_modules(STAGE, root, exclude=exclude) == (
+        "concept_audit.room.late",
+        "concept_audit.stage",
+    )
+    before = code_digest(STAGE, root, exclude=exclude)
+    edit("room/deep.py", "2", "30")
+    assert code_digest(STAGE, root, exclude=exclude) == before
+    assert code_digest(STAGE, root) != before
+
+
 def test_a_target_that_does_not_exist_is_an_error(package):
     root, _ = package
     with pytest.raises(ValueError, match=r"got 'concept_audit\.stag', which has no source file"):

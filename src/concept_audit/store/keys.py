@@ -153,7 +153,15 @@ class _Module:
     lazy: Mapping[str, str]
 
 
-_parsed: dict[Path, tuple[int, int, _Module]] = {}
+_Stamp = tuple[int, int]  # modification time in ns, size
+_parsed: dict[Path, tuple[_Stamp, _Module]] = {}
+# What a digest was computed from, so that a sweep of many cells computes it once.
+_digests: dict[tuple[Any, ...], tuple[dict[Path, _Stamp], str]] = {}
+
+
+def _stamp(path: Path) -> _Stamp:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
 
 
 class _Stripper(ast.NodeTransformer):
@@ -213,10 +221,10 @@ def _imports(tree: ast.Module, dotted: str, is_package: bool) -> Iterator[tuple[
 
 def _parse(path: Path, dotted: str) -> _Module:
     """Read one source file, or take it from this process's memory if it has not changed."""
-    stat = path.stat()
+    stamp = _stamp(path)
     known = _parsed.get(path)
-    if known is not None and known[:2] == (stat.st_mtime_ns, stat.st_size):
-        return known[2]
+    if known is not None and known[0] == stamp:
+        return known[1]
     tree = ast.parse(path.read_bytes(), filename=str(path))
     stripped = _Stripper().visit(tree)
     module = _Module(
@@ -233,7 +241,7 @@ def _parse(path: Path, dotted: str) -> _Module:
         ),
         lazy=_lazy_names(stripped, dotted),
     )
-    _parsed[path] = (stat.st_mtime_ns, stat.st_size, module)
+    _parsed[path] = (stamp, module)
     return module
 
 
@@ -249,8 +257,9 @@ def _source(root: Path, dotted: str) -> Path | None:
     return None
 
 
-def _walk(module_names: Iterable[str], root: Path) -> dict[str, _Module]:
-    """Every first-party module reached from the given ones."""
+def _walk(module_names: Iterable[str], root: Path, exclude: Iterable[str]) -> dict[str, _Module]:
+    """Every first-party module reached from the given ones without entering the excluded."""
+    left_out = tuple(exclude)
     found: dict[str, _Module] = {}
     pending: list[str] = []
     for name in module_names:
@@ -262,7 +271,7 @@ def _walk(module_names: Iterable[str], root: Path) -> dict[str, _Module]:
         pending.append(name)
     while pending:
         dotted = pending.pop()
-        if dotted in found:
+        if dotted in found or any(_is_within(dotted, room) for room in left_out):
             continue
         path = _source(root, dotted)
         if path is None:
@@ -272,6 +281,10 @@ def _walk(module_names: Iterable[str], root: Path) -> dict[str, _Module]:
         for base, imported in module.imports:
             pending.extend(_reach(base, imported, root))
     return found
+
+
+def _is_within(dotted: str, room: str) -> bool:
+    return dotted == room or dotted.startswith(f"{room}.")
 
 
 def _reach(base: str, name: str | None, root: Path) -> list[str]:
@@ -293,13 +306,21 @@ def _root(package_root: str | Path | None) -> Path:
 
 
 def reached_modules(
-    module_names: Iterable[str], package_root: str | Path | None = None
+    module_names: Iterable[str],
+    package_root: str | Path | None = None,
+    *,
+    exclude: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """Dotted names of the modules that `code_digest` covers, sorted."""
-    return tuple(sorted(_walk(module_names, _root(package_root))))
+    return tuple(sorted(_walk(module_names, _root(package_root), exclude)))
 
 
-def code_digest(module_names: Iterable[str], package_root: str | Path | None = None) -> str:
+def code_digest(
+    module_names: Iterable[str],
+    package_root: str | Path | None = None,
+    *,
+    exclude: Iterable[str] = (),
+) -> str:
     """Digest of the package's code that is reached from some of its modules.
 
     Parameters
@@ -307,6 +328,8 @@ def code_digest(module_names: Iterable[str], package_root: str | Path | None = N
     module_names : dotted modules to start from: the stage and the module of every `_target_`.
         Modules of other packages are passed over; their versions stand in the manifest
     package_root : folder of `concept_audit`; default: the installed one
+    exclude : modules or packages that are not entered, since they cannot move a number, such as
+        progress bars
 
     Returns
     -------
@@ -319,10 +342,30 @@ def code_digest(module_names: Iterable[str], package_root: str | Path | None = N
     ------
     ValueError  if a first-party module has no source file.
     """
+    root = _root(package_root)
+    request = (root, tuple(sorted(set(module_names))), tuple(sorted(set(exclude))))
+    known = _digests.get(request)
+    if known is not None and _unchanged(known[0]):
+        return known[1]
+    modules = _walk(request[1], root, request[2])
     digest = hashlib.sha256()
-    for name, module in sorted(_walk(module_names, _root(package_root)).items()):
+    stamps = {}
+    for name, module in sorted(modules.items()):
         digest.update(f"{name} {module.code_hash}\n".encode())
+        path = _source(root, name)
+        if path is not None:
+            stamps[path] = _stamp(path)
+    # Packages that load names on use decide what is reached without being part of it.
+    stamps.update({path: known[0] for path, known in _parsed.items() if known[1].lazy})
+    _digests[request] = (stamps, digest.hexdigest())
     return digest.hexdigest()
+
+
+def _unchanged(stamps: Mapping[Path, _Stamp]) -> bool:
+    try:
+        return all(_stamp(path) == stamp for path, stamp in stamps.items())
+    except FileNotFoundError:
+        return False
 
 
 def targets_of(config: Any) -> tuple[str, ...]:
