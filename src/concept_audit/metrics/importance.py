@@ -1,0 +1,490 @@
+"""How much a probe relies on each code: Gini importances, SAGE values and the matrix R.
+
+SAGE: Covert, Lundberg and Lee, "Understanding Global Feature Contributions With Additive Importance
+Measures". Held-out codes are replaced by background rows, predictions are averaged over the
+background before the loss is taken (marginal imputation, as in the DCI-ES paper's experiments).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
+
+from concept_audit.arrays import as_labels, as_matrix, check_same_rows, to_numpy
+from concept_audit.metrics.probes.base import as_kinds
+from concept_audit.metrics.probes.networks import NetworkWeights
+
+__all__ = ["ImportanceMatrix", "SageValues", "importance_matrix", "normalise", "sage_values"]
+
+Predict = Callable[[NDArray[Any]], Any]
+SageMethod = Literal["auto", "exact", "permutation", "linear"]
+_EXACT_CODES = 12
+# Activations of one block of predictions: small enough to stay in cache.
+_BLOCK_ELEMENTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class SageValues:
+    """SAGE values (L,), in units of the loss; negative where a code hurts the probe.
+
+    `standard_error` (L,) is the sampling error: of the drawn permutations and rows, or 0 when all
+    coalitions of all rows were enumerated. `converged` is False when the permutation estimator
+    stopped at its limit.
+    """
+
+    values: Float[np.ndarray, " L"]
+    standard_error: Float[np.ndarray, " L"]
+    method: str
+    n_permutations: int
+    n_samples: int
+    n_background: int
+    loss_empty: float
+    loss_full: float
+    converged: bool = True
+
+
+@dataclass(frozen=True)
+class ImportanceMatrix:
+    """R (L, K), columns summing to 1 (or 0), with the signed values behind it."""
+
+    R: Float[np.ndarray, "L K"]
+    values: Float[np.ndarray, "L K"]
+    standard_error: Float[np.ndarray, "L K"]
+    method: str
+    negative: str
+
+
+def normalise(
+    values: ArrayLike, *, negative: Literal["abs", "clip"] = "abs"
+) -> NDArray[np.float64]:
+    """Importances with columns summing to 1; a column of zeros stays zero.
+
+    `negative="abs"` takes absolute values, as the authors' code does with SAGE values and the paper
+    with linear weights; `"clip"` sets negative ones to zero.
+    """
+    signed = as_matrix("values", values, columns="K")
+    if negative == "abs":
+        positive = np.abs(signed)
+    elif negative == "clip":
+        positive = np.maximum(signed, 0)
+    else:
+        raise ValueError(f"negative must be 'abs' or 'clip', got {negative!r}.")
+    total = positive.sum(axis=0)
+    return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0)
+
+
+class _Masked:
+    """Losses of a probe when only some groups of codes are known."""
+
+    def __init__(
+        self,
+        predict: Predict,
+        x: NDArray[np.float64],
+        y: NDArray[Any],
+        background: NDArray[np.float64],
+        categorical: bool,
+        members: NDArray[np.bool_],
+    ) -> None:
+        self.predict = predict
+        self.x, self.y, self.background = x, y, background
+        self.categorical = categorical
+        self.members = members  # (groups, L)
+        width = background.shape[1]
+        if isinstance(predict, NetworkWeights):
+            width = max(width, *(w.shape[1] for w, _ in predict.layers))
+            self.x, self.background = x.astype(np.float32), background.astype(np.float32)
+        self.block = max(1, _BLOCK_ELEMENTS // (len(background) * width))
+
+    def outputs(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Predictions as (n, outputs)."""
+        values = to_numpy("the probe's predictions", self.predict(x))
+        if values.ndim not in (1, 2) or len(values) != len(x):
+            raise ValueError(
+                f"the probe must return (n,) or (n, outputs) for n = {len(x)} rows, "
+                f"got {values.shape}."
+            )
+        return values.reshape(len(x), -1).astype(np.float64)
+
+    def losses(self, prediction: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
+        """Loss per row: cross entropy of clipped probabilities, or squared error."""
+        if not self.categorical:
+            return (prediction[:, 0] - y) ** 2
+        chosen = prediction[np.arange(len(y)), y]
+        return -np.log(np.clip(chosen, 1e-12, 1 - 1e-12))
+
+    def full(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Losses with all codes known: no background is needed."""
+        return self.losses(self.outputs(self.x[rows]), self.y[rows])
+
+    def empty(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Losses with none known: one mean prediction for all rows."""
+        mean = self.outputs(self.background).mean(axis=0)
+        return self.losses(np.broadcast_to(mean, (len(rows), len(mean))), self.y[rows])
+
+    def __call__(self, rows: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Losses of rows, each with its own known groups `(r, groups)`."""
+        codes = known @ self.members
+        result = np.empty(len(rows))
+        for start in range(0, len(rows), self.block):
+            stop = start + self.block
+            x, keep = self.x[rows[start:stop]], codes[start:stop]
+            mixed = np.where(keep[:, None, :], x[:, None, :], self.background)
+            mean = self._mean_prediction(mixed.reshape(-1, mixed.shape[2]), len(x))
+            result[start:stop] = self.losses(mean, self.y[rows[start:stop]])
+        return result
+
+    def _mean_prediction(self, mixed: NDArray[Any], n: int) -> NDArray[np.float64]:
+        """Mean prediction over the background of each of n rows."""
+        net = self.predict
+        if isinstance(net, NetworkWeights) and net.kind == "continuous":
+            hidden = mixed  # the last layer is linear, so the mean is taken before it
+            for weight, bias in net.layers[:-1]:
+                hidden = hidden @ weight
+                hidden += bias
+                np.maximum(hidden, 0, out=hidden)
+            weight, bias = net.layers[-1]
+            pooled = hidden.reshape(n, -1, hidden.shape[1]).mean(axis=1)
+            return (pooled @ weight + bias).astype(np.float64)
+        values = self.outputs(mixed)
+        return values.reshape(n, -1, values.shape[1]).mean(axis=1)
+
+
+def _shapley_weights(n_groups: int) -> NDArray[np.float64]:
+    """Weight of a coalition of each size, without the player: s! (d - s - 1)! / d!."""
+    d = n_groups
+    return np.array([1 / (d * math.comb(d - 1, s)) for s in range(d)])
+
+
+def _exact(game: _Masked, n: int, d: int) -> NDArray[np.float64]:
+    """SAGE contribution of every row (n, d) from all 2^d coalitions."""
+    rows = np.arange(n)
+    losses = np.empty((2**d, n))
+    bits = (np.arange(2**d)[:, None] >> np.arange(d)) & 1
+    losses[0], losses[-1] = game.empty(rows), game.full(rows)
+    for code in range(1, 2**d - 1):
+        losses[code] = game(rows, np.broadcast_to(bits[code].astype(bool), (n, d)))
+    weights = _shapley_weights(d)[np.minimum(bits.sum(axis=1), d - 1)]
+    result = np.empty((n, d))
+    for i in range(d):
+        without = np.flatnonzero(bits[:, i] == 0)
+        change = losses[without] - losses[without | (1 << i)]
+        result[:, i] = weights[without] @ change
+    return result
+
+
+def _permutations(
+    game: _Masked,
+    n: int,
+    d: int,
+    *,
+    batch: int,
+    threshold: float,
+    limit: int,
+    antithetic: bool,
+    seed: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], int, bool]:
+    """Mean, standard error, permutations used and whether the threshold was met."""
+    rng = np.random.default_rng(seed)
+    count, used = 0, 0
+    mean, squares = np.zeros(d), np.zeros(d)
+    error = np.full(d, np.inf)
+    size = max(1, batch // 2) if antithetic else batch
+    while used < limit:
+        rows = rng.choice(n, size)
+        orders = np.tile(np.arange(d), (size, 1))
+        for order in orders:
+            rng.shuffle(order)
+        scores = _unroll(game, rows, orders)
+        used += size
+        if antithetic:  # a permutation and its reverse: one draw of lower variance
+            scores = (scores + _unroll(game, rows, orders[:, ::-1])) / 2
+            used += size
+        count += size
+        step = scores - mean
+        mean = mean + step.sum(axis=0) / count
+        squares += (step * (scores - mean)).sum(axis=0)
+        error = np.sqrt(squares) / count
+        if error.max() / max(float(mean.max() - mean.min()), 1e-12) < threshold:
+            return mean, error, used, True
+    return mean, error, used, False
+
+
+def _unroll(
+    game: _Masked, rows: NDArray[np.int64], orders: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Drop in loss as the groups of each row become known in its order."""
+    r, d = orders.shape
+    rank = np.empty_like(orders)
+    np.put_along_axis(rank, orders, np.broadcast_to(np.arange(d), (r, d)), axis=1)
+    losses = np.empty((d + 1, r))
+    losses[0], losses[d] = game.empty(rows), game.full(rows)
+    if d > 1:
+        known = rank[None] < np.arange(1, d)[:, None, None]
+        losses[1:d] = game(np.tile(rows, d - 1), known.reshape(-1, d)).reshape(d - 1, r)
+    drops = (losses[:-1] - losses[1:]).T
+    return np.take_along_axis(drops, rank, axis=1)
+
+
+def _linear(
+    weight: NDArray[np.float64],
+    bias: float,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    background: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Closed form per row for a linear probe with squared error; holds for correlated codes.
+
+    With Y = x - mean(background) and e = y - f(x) the game is quadratic in the coalition, so its
+    Shapley value is the player's own term plus half of each interaction.
+    """
+    centred = x - background.mean(axis=0)
+    residual = y - (x @ weight + bias)
+    contribution = centred * weight
+    return (
+        contribution * contribution.sum(axis=1, keepdims=True)
+        + 2 * contribution * (residual[:, None])
+    )
+
+
+def _linear_form(predict: Predict) -> tuple[NDArray[np.float64], float] | None:
+    """Weight and bias of a linear continuous probe, if it is one."""
+    if isinstance(predict, NetworkWeights):
+        if predict.kind == "continuous" and len(predict.layers) == 1:
+            weight, bias = predict.layers[0]
+            if weight.shape[1] == 1:
+                return weight[:, 0].astype(np.float64), float(bias[0])
+        return None
+    coef, intercept = getattr(predict, "coef_", None), getattr(predict, "intercept_", None)
+    if coef is None or intercept is None or hasattr(predict, "classes_"):
+        return None
+    return np.ravel(coef).astype(np.float64), float(np.ravel(intercept)[0])
+
+
+def _as_predict(probe: Any, categorical: bool) -> Predict:
+    """Probe as a callable: scikit-learn estimators by their predict methods."""
+    for name in ("predict_proba",) if categorical else ("predict",):
+        method = getattr(probe, name, None)
+        if callable(method):
+            return method
+    if callable(probe):
+        return probe
+    raise TypeError(
+        f"probe must be callable or have {'predict_proba' if categorical else 'predict'}, "
+        f"got {type(probe).__name__}."
+    )
+
+
+def sage_values(
+    probe: Any,
+    codes: ArrayLike,
+    target: ArrayLike,
+    *,
+    kind: Literal["categorical", "continuous"] = "continuous",
+    background: int | ArrayLike = 32,
+    groups: ArrayLike | None = None,
+    method: SageMethod = "auto",
+    max_rows: int | None = None,
+    threshold: float = 0.1,
+    batch_size: int = 128,
+    max_permutations: int = 1 << 17,
+    antithetic: bool = True,
+    seed: int = 0,
+) -> SageValues:
+    """SAGE value of each code: the loss that knowing it removes, averaged over what else is known.
+
+    Parameters
+    ----------
+    probe : callable (n, L) -> probabilities (n, q) or values (n,), a scikit-learn estimator, or
+        trained `NetworkWeights`
+    codes : Float[ndarray, "n L"]
+    target : Int[ndarray, "n"] classes, or Float[ndarray, "n"] values
+    kind : "categorical" (cross entropy) or "continuous" (squared error)
+    background : rows that stand in for unknown codes: the first `background` of `codes` (the
+        authors' rule), or rows of one's own
+    groups : Int[ndarray, "L"], group of each code, 0 .. g-1 (for example superpixels); values are
+        then per group
+    method : "exact" enumerates all coalitions, "permutation" samples orders, "linear" is the
+        closed form of a linear probe with squared error; "auto" takes the closed form if it
+        applies, exact for at most 12 codes, sampling above
+    max_rows : use at most this many rows, drawn by `seed`; exact methods then report the standard
+        error of that draw. The permutation estimator draws rows by itself.
+    threshold : sampling stops when the largest standard error is below this share of the range of
+        the values (authors: 0.1; the sage package: 0.025)
+    antithetic : pair each order with its reverse; False draws as the sage package does
+
+    Returns
+    -------
+    SageValues. Exact values sum to `loss_empty - loss_full`.
+
+    Raises
+    ------
+    ValueError  on shapes that disagree, a method that does not apply, or non-finite input.
+    """
+    x = as_matrix("codes", codes, columns="L", min_rows=2)
+    (name,) = as_kinds(kind, 1)
+    categorical = name == "categorical"
+    y: NDArray[Any]
+    if categorical:
+        y = as_labels("target", target)
+    else:
+        y = as_matrix("target", to_numpy("target", target).reshape(-1, 1))[:, 0]
+    check_same_rows(codes=x, target=y)
+    if isinstance(background, int | np.integer):
+        if background < 1:
+            raise ValueError(f"background must be at least one row, got {background}.")
+        rows = x[: int(background)].copy()
+    else:
+        rows = as_matrix("background", background, columns="L")
+        if rows.shape[1] != x.shape[1]:
+            raise ValueError(
+                f"background must have L = {x.shape[1]} columns like codes, got {rows.shape}."
+            )
+    members = _members(groups, x.shape[1])
+    d = len(members)
+    if max_rows is not None and max_rows < len(x):
+        if max_rows < 2:
+            raise ValueError(f"max_rows must be at least 2, got {max_rows}.")
+        chosen = np.random.default_rng(seed).choice(len(x), max_rows, replace=False)
+        x, y = x[chosen], y[chosen]
+        sampled = True
+    else:
+        sampled = False
+    n = len(x)
+    linear = None if categorical else _linear_form(probe)
+    chosen_method = method
+    if method == "auto":
+        applies = linear is not None and groups is None
+        chosen_method = "linear" if applies else "exact" if d <= _EXACT_CODES else "permutation"
+    if chosen_method == "linear" and (linear is None or groups is not None):
+        raise ValueError(
+            "method='linear' needs a linear probe of a continuous factor and no groups, got "
+            f"{type(probe).__name__} on a {name} factor. Use method='exact' or 'permutation'."
+        )
+    if chosen_method == "exact" and d > 20:
+        raise ValueError(
+            f"method='exact' enumerates 2^L coalitions, too many for {d} codes or groups. "
+            "Use method='permutation'."
+        )
+    game = _Masked(_as_predict(probe, categorical), x, y, rows, categorical, members)
+    everyone = np.arange(n)
+    empty, full = float(game.empty(everyone).mean()), float(game.full(everyone).mean())
+    used, converged = 0, True
+    if chosen_method == "permutation":
+        values, error, used, converged = _permutations(
+            game,
+            n,
+            d,
+            batch=batch_size,
+            threshold=threshold,
+            limit=max_permutations,
+            antithetic=antithetic,
+            seed=seed,
+        )
+    elif chosen_method in ("linear", "exact"):
+        if chosen_method == "linear" and linear is not None:
+            per_row = _linear(*linear, x, y.astype(np.float64), rows)
+        else:
+            per_row = _exact(game, n, d)
+        values = per_row.mean(axis=0)
+        error = per_row.std(axis=0) / math.sqrt(n) if sampled else np.zeros(d)
+    else:
+        raise ValueError(
+            f"method must be 'auto', 'exact', 'permutation' or 'linear', got {method!r}."
+        )
+    return SageValues(values, error, chosen_method, used, n, len(rows), empty, full, converged)
+
+
+def _members(groups: ArrayLike | None, n_codes: int) -> NDArray[np.bool_]:
+    """Codes of each group (groups, L)."""
+    if groups is None:
+        return np.eye(n_codes, dtype=bool)
+    index = as_labels("groups", groups)
+    if len(index) != n_codes or set(np.unique(index)) != set(range(index.max() + 1)):
+        raise ValueError(
+            f"groups must give each of the {n_codes} codes a group 0, 1, .. without gaps, "
+            f"got {len(index)} entries with groups {np.unique(index).tolist()}."
+        )
+    return np.asarray(index[None, :] == np.arange(index.max() + 1)[:, None])
+
+
+def importance_matrix(
+    probes: Sequence[Any],
+    codes: ArrayLike | None = None,
+    factors: ArrayLike | None = None,
+    kinds: Sequence[str] | str = "continuous",
+    *,
+    method: Literal["sage", "gini", "weights"] = "sage",
+    negative: Literal["abs", "clip"] = "abs",
+    **sage_options: Any,
+) -> ImportanceMatrix:
+    """Importance matrix R (L, K) of one fitted probe per factor.
+
+    Parameters
+    ----------
+    probes : K fitted probes
+    codes, factors : rows on which SAGE values are taken, (n, L) and (n, K); a continuous factor is
+        given as the value that its probe predicts
+    kinds : "categorical" or "continuous" per factor, or one word for all
+    method : "sage"; "gini" reads `feature_importances_` of forests; "weights" the absolute weights
+        of linear probes (`coef_`, summed over classes, or `NetworkWeights`)
+    negative : "abs" as the authors do, or "clip"
+    sage_options : of `sage_values`
+
+    Returns
+    -------
+    ImportanceMatrix with columns summing to 1; a column without any importance is all zeros.
+
+    Raises
+    ------
+    ValueError  if arrays are missing or disagree with the probes.
+    TypeError  if a probe has not what the method reads.
+    """
+    if not probes:
+        raise ValueError("probes must hold one probe per factor, got none.")
+    names = as_kinds(kinds, len(probes))
+    if method == "sage":
+        if codes is None or factors is None:
+            raise ValueError("method='sage' needs codes and factors to evaluate the probes on.")
+        z = as_matrix("factors", factors, columns="K")
+        if z.shape[1] != len(probes):
+            raise ValueError(
+                f"factors must have one column per probe ({len(probes)}), got {z.shape}."
+            )
+        results = [
+            sage_values(probe, codes, z[:, j], kind=names[j], **sage_options)
+            for j, probe in enumerate(probes)
+        ]
+        values = np.stack([r.values for r in results], axis=1)
+        errors = np.stack([r.standard_error for r in results], axis=1)
+    elif method in ("gini", "weights"):
+        values = np.stack([_own_importance(p, method) for p in probes], axis=1)
+        errors = np.zeros_like(values)
+    else:
+        raise ValueError(f"method must be 'sage', 'gini' or 'weights', got {method!r}.")
+    return ImportanceMatrix(normalise(values, negative=negative), values, errors, method, negative)
+
+
+def _own_importance(probe: Any, method: str) -> NDArray[np.float64]:
+    """Importances that a probe carries itself."""
+    if method == "gini":
+        found = getattr(probe, "feature_importances_", None)
+        if found is None:
+            raise TypeError(
+                f"method='gini' reads feature_importances_, which {type(probe).__name__} lacks. "
+                "Use method='sage'."
+            )
+        return np.asarray(found, dtype=np.float64)
+    if isinstance(probe, NetworkWeights) and len(probe.layers) == 1:
+        return np.abs(probe.layers[0][0].astype(np.float64)).sum(axis=1)
+    coef = getattr(probe, "coef_", None)
+    if coef is None:
+        raise TypeError(
+            f"method='weights' needs a linear probe, got {type(probe).__name__}. Use method='sage'."
+        )
+    return np.abs(np.atleast_2d(np.asarray(coef, dtype=np.float64))).sum(axis=0)
