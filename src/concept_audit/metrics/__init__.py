@@ -13,6 +13,7 @@ name is always the function, whichever was imported first; the module is reached
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -74,7 +75,9 @@ def __getattr__(name: str) -> Any:
     """Load the module of a public name on first use."""
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        near = get_close_matches(name, _HOME, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value  # next access is a plain lookup
     return value
