@@ -1,4 +1,4 @@
-"""Intervention curves, S_int and misclassified configurations on heads that can be worked by hand."""
+"""Intervention curves, S_int and misclassified configurations on heads worked by hand."""
 
 from __future__ import annotations
 
@@ -311,6 +311,6 @@ def test_more_error_texts(toy):
         misclassified_configurations(any_of, None, np.zeros((2, 13), int), [0, 1])
     with pytest.raises(ValueError, match=r"values must have shape \(2, 3\), got \(1, 3\)"):
         misclassified_configurations(any_of, [[1.0] * 3], c, y)
+    v = np.zeros((500, 2, 4))
     with pytest.raises(ValueError, match=r"c_pos and c must agree on the number of concepts"):
-        v = np.zeros((500, 2, 4))
         intervention_curve(majority, v, c, y, kind="embedding", c_pos=v, c_neg=v)

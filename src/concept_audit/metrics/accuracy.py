@@ -86,10 +86,10 @@ class ConceptAccuracy:
     f1: float
     auc: float
     balanced_accuracy: float
-    accuracy_per_concept: Float[NDArray[np.float64], "k"]
-    f1_per_concept: Float[NDArray[np.float64], "k"]
-    auc_per_concept: Float[NDArray[np.float64], "k"]
-    balanced_accuracy_per_concept: Float[NDArray[np.float64], "k"]
+    accuracy_per_concept: Float[NDArray[np.float64], " k"]
+    f1_per_concept: Float[NDArray[np.float64], " k"]
+    auc_per_concept: Float[NDArray[np.float64], " k"]
+    balanced_accuracy_per_concept: Float[NDArray[np.float64], " k"]
     undefined_concepts: tuple[int, ...]
     n_undefined_auc: int
     threshold: float
@@ -99,7 +99,7 @@ class ConceptAccuracy:
 
 def column_auc(
     scores: Float[NDArray[np.float64], "n q"], labels: NDArray[Any]
-) -> Float[NDArray[np.float64], "q"]:
+) -> Float[NDArray[np.float64], " q"]:
     """Area under the ROC curve of every column at once, from mid-ranks; NaN for one-class labels.
 
     Parameters

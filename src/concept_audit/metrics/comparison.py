@@ -137,7 +137,7 @@ class PooledCorrelation:
     n_undefined: int
 
 
-def _as_values(name: str, value: ArrayLike) -> Float[NDArray[np.float64], "n"]:
+def _as_values(name: str, value: ArrayLike) -> Float[NDArray[np.float64], " n"]:
     """Float64 vector of per-run scores."""
     array = np.asarray(to_numpy(name, value), dtype=np.float64)
     if array.ndim == 0:
@@ -192,7 +192,7 @@ def mean_interval(values: ArrayLike, *, confidence: float = 0.95) -> MeanInterva
 
 def _as_score_table(
     name: str, value: Mapping[str, ArrayLike] | ArrayLike
-) -> dict[str, Float[NDArray[np.float64], "n"]]:
+) -> dict[str, Float[NDArray[np.float64], " n"]]:
     """Per-run scores by name, from a mapping, `(n_runs, 2)` or one score `(n_runs,)`."""
     if isinstance(value, Mapping):
         table = {str(key): _as_values(f"{name}[{key!r}]", item) for key, item in value.items()}
@@ -302,7 +302,7 @@ def leakage_criterion(
 
 def _as_errors(
     name: str, value: ArrayLike, shape: tuple[int, ...]
-) -> Float[NDArray[np.float64], "n"]:
+) -> Float[NDArray[np.float64], " n"]:
     """Standard errors, one or one per model, not negative."""
     errors = _as_values(name, value)
     if errors.size not in (1, shape[0]):
@@ -416,7 +416,7 @@ def pooled_pearson(
 
 def _row_correlations(
     x: Float[NDArray[np.float64], "M n"], y: Float[NDArray[np.float64], "M n"]
-) -> Float[NDArray[np.float64], "M"]:
+) -> Float[NDArray[np.float64], " M"]:
     """Pearson correlation of each row; NaN where a row is constant."""
     constant = (np.ptp(x, axis=1) == 0.0) | (np.ptp(y, axis=1) == 0.0)
     dx = x - x.mean(axis=1, keepdims=True)

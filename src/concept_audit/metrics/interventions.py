@@ -74,7 +74,7 @@ class InterventionCurve:
         Rows, concepts, groups.
     """
 
-    task_accuracy: Float[NDArray[np.float64], "steps"]
+    task_accuracy: Float[NDArray[np.float64], " steps"]
     order: Int[NDArray[np.int64], "n groups"] | None
     policy: str
     kind: str
@@ -114,10 +114,10 @@ class ConfigurationErrors:
 
     configurations: Int[NDArray[np.int64], "q k"]
     bits: tuple[str, ...]
-    expected: Int[NDArray[np.int64], "q"]
-    predicted: Int[NDArray[np.int64], "q"]
-    share: Float[NDArray[np.float64], "q"]
-    wrong_share: Float[NDArray[np.float64], "q"]
+    expected: Int[NDArray[np.int64], " q"]
+    predicted: Int[NDArray[np.int64], " q"]
+    share: Float[NDArray[np.float64], " q"]
+    wrong_share: Float[NDArray[np.float64], " q"]
     n_samples: int
     n_concepts: int
 
