@@ -68,17 +68,18 @@ def build(rows: pd.DataFrame, paper_values: pd.DataFrame, artefact: str) -> pd.D
 
     Returns
     -------
-    DataFrame with `COMPARISON_COLUMNS`, one line a setting and metric. Means over several trainings
-    are taken where there are some, else the single models' means over evaluations.
+    DataFrame with `COMPARISON_COLUMNS`, one line a setting and metric, ordered by setting. Means
+    over several trainings are taken where there are some, else the single models' means over
+    evaluations.
     """
     known = rows["split"].isna() | (rows["split"] != "val")
     several = (rows["scope"] == "mean") & (rows["n_runs"].fillna(0) > 1)
     single = (rows["scope"] == "run") & rows["repeat"].isna()
-    lines = []
+    picked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     unprinted = paper_values[
         (paper_values["artefact"] == artefact) & (paper_values["kind"] == "unknown")
     ]
-    for paper_line in unprinted.to_dict("records"):
+    for order, paper_line in enumerate(unprinted.to_dict("records")):
         metric = paper_line["metric"]
         if metric in _DRAWN_ONLY:
             continue
@@ -94,8 +95,23 @@ def build(rows: pd.DataFrame, paper_values: pd.DataFrame, artefact: str) -> pd.D
                 "dataset": row["dataset"],
                 "metric": row["metric"],
             }
-            lines.append(comparison(line, row))
-    return comparison_frame(lines)
+            picked.append((_place(row, order), comparison(line, row)))
+    picked.sort(key=lambda pair: pair[0])
+    return comparison_frame([line for _, line in picked])
+
+
+def _place(row: pd.Series, order: int) -> tuple[Any, ...]:
+    """Sorts lines by setting, then by the metrics' order in the paper, then along the curve."""
+    texts = [str(row[name]) for name in ("dataset", "concept_output", "model", "head", "encoding")]
+    numbers = [row[name] for name in ("lambda_concept", "p_int")]
+    step = row["step"]
+    return (
+        *texts,
+        *(-1.0 if pd.isna(number) else float(number) for number in numbers),
+        order,
+        str(row["metric"]),
+        -1.0 if pd.isna(step) else float(step),
+    )
 
 
 def _is_summary(rows: pd.DataFrame) -> pd.Series:
