@@ -64,7 +64,7 @@ def test_bad_metrics_are_told_what_is_wrong():
 
 def test_messages():
     c_hat, c, y = arrays()
-    with pytest.raises(TypeError, match="metric must be callable as .*, got float"):
+    with pytest.raises(TypeError, match=r"metric must be callable as .*, got float"):
         check_metric(0.3, c_hat, c, y)
     with pytest.raises(ValueError, match="tolerance must not be negative, got -1"):
         check_metric(concepts_task_leakage, c_hat, c, y, tolerance=-1)

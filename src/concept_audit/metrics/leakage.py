@@ -302,8 +302,8 @@ def interconcept_leakage(
         )
     kinds = _kinds(learnt, kind, compat)
     symbols, columns, order = _split(learnt, kinds, seed, compat)
-    if compat is None and order.size:
-        check_enough_rows(n, n_neighbors)
+    if order.size:
+        check_enough_rows(n, n_neighbors, spare=1 if compat == "reference" else 2)
     information, learnt_entropy = _pairwise(
         learnt, symbols, columns, order, n_neighbors, seed, compat
     )

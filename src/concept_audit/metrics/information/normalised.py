@@ -24,11 +24,11 @@ from concept_audit.metrics.information.variables import (
 __all__ = ["check_enough_rows", "mutual_information", "ratio"]
 
 
-def check_enough_rows(n: int, n_neighbors: int) -> None:
-    """Neighbour estimators need two samples more than neighbours."""
-    if n < n_neighbors + 2:
+def check_enough_rows(n: int, n_neighbors: int, *, spare: int = 2) -> None:
+    """Neighbour estimators need `spare` samples more than neighbours."""
+    if n < n_neighbors + spare:
         raise ValueError(
-            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 2} samples, got {n}. "
+            f"n_neighbors={n_neighbors} needs at least {n_neighbors + spare} samples, got {n}. "
             "Pass more samples or a smaller n_neighbors."
         )
 
