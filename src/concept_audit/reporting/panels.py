@@ -269,6 +269,7 @@ def curve(
         color=series.colour,
         marker=series.marker,
         markersize=4,
+        markevery=max(1, len(x) // 12),
         label=series.label,
     )
     bounded = [(place, number) for place, number in found if number.has_interval]

@@ -99,6 +99,7 @@ _RC: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
+    "text.hinting": "none",  # widths of words then scale with the resolution, and layouts hold
     "svg.hashsalt": "concept_audit",
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
@@ -318,6 +319,7 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, Path, Path]:
         )
     written = []
     with style_context():
+        figure.set_dpi(_DOTS_PER_INCH)
         # Lay out once, and once more since labels move with their ticks; then keep the places.
         for _ in range(2):
             engine = figure.get_layout_engine()

@@ -6,12 +6,15 @@ fold; the two models of each data set's pair (see `_pairs`).
 
 from __future__ import annotations
 
+from math import nan
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from concept_audit.reporting.figures.leakage._pairs import complete_pairs, pair_series
 from concept_audit.reporting.panels import grid, grouped_bars, panel_title
 from concept_audit.reporting.selection import (
+    Number,
     interval_caption,
     missing_rows,
     model_rows,
@@ -25,6 +28,7 @@ from concept_audit.reporting.style import axis_label, caption, styled
 __all__ = ["draw"]
 
 _STEM = "fig17_concept_wise"
+_MOST_WHISKERS = 40  # with more concepts whiskers would hide the bars
 
 
 @styled
@@ -61,6 +65,10 @@ def draw(rows: pd.DataFrame) -> Figure:
                 for concept in concepts
                 for model, one in zip(pair, series, strict=True)
             }
+            if len(concepts) > _MOST_WHISKERS:
+                numbers = {
+                    key: one and Number(one.value, nan, nan, one.n) for key, one in numbers.items()
+                }
             grouped_bars(panel, concepts, series, numbers)
             step = -(-len(concepts) // 30)  # names that fit side by side
             panel.set_xticks(range(0, len(concepts), step), concepts[::step])
@@ -69,5 +77,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             panel.set_xlabel("concept")
             panel.set_ylabel(axis_label(metric))
         line[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
-    caption(figure, interval_caption(drawn, "Bars"))
+    sentences = interval_caption(drawn, "Bars")
+    if most > _MOST_WHISKERS:
+        sentences.append(f"No whiskers where there are more than {_MOST_WHISKERS} concepts.")
+    caption(figure, sentences)
     return figure
