@@ -35,7 +35,7 @@ def draw(rows: pd.DataFrame) -> Figure:
         1,
         len(present),
         width=2.1,
-        height=0.9 + 0.34 * len(shown),
+        height=max(1.8, 0.9 + 0.34 * len(shown)),
         extra=(1.8, 0.4),
         sharey=True,
         sharex=True,
