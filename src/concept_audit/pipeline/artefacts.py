@@ -21,7 +21,7 @@ from concept_audit.reporting.paper_values import read_paper_values
 from concept_audit.store.atomic import write_json
 from concept_audit.store.keys import canonical_json, code_digest
 from concept_audit.store.layout import OutputLayout
-from concept_audit.store.results import collect, read_rows, write_rows
+from concept_audit.store.results import collect, read_rows, rows_frame, write_rows
 
 __all__ = ["Drawn", "clear_members", "draw_artefact", "note_members", "paper_values", "rows_of"]
 
@@ -113,7 +113,8 @@ def draw_artefact(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) 
         return Drawn(name, "unchanged")
     try:
         keys = {run: list(info["evaluations"].values()) for run, info in members.items()}
-        rows = compare(collect(layout, evaluation_keys=keys), artefact.get("compare") or ())
+        collected = collect(layout, evaluation_keys=keys).assign(paper=paper)
+        rows = compare(rows_frame(collected), artefact.get("compare") or ())
         write_rows(_folder(layout, name) / "rows.parquet", rows, evaluation=name)
         if "draw" in artefact:
             check_targets({"_target_": artefact["draw"]})

@@ -35,6 +35,11 @@ def _groups(frame: pd.DataFrame, columns: list[str]) -> Any:
     return frame.groupby(columns, dropna=False, sort=False, observed=True)
 
 
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    records: Any = frame.to_dict("records")
+    return list(records)
+
+
 def _one_number_per_run(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows with the mean over evaluations: those without a repeat number."""
     return rows[(rows["scope"] == "run") & rows["repeat"].isna()]
@@ -66,8 +71,7 @@ def reference_accuracies(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Test accuracy of heads trained on annotated concepts: y_acc^(k) of eq. 5."""
     heads = rows[(rows["model"] == "reference_head") & (rows["metric"] == "task_accuracy")]
     return [
-        {**row, "metric": "reference_task_accuracy"}
-        for row in _one_number_per_run(heads).to_dict("records")
+        {**row, "metric": "reference_task_accuracy"} for row in _records(_one_number_per_run(heads))
     ]
 
 
@@ -79,7 +83,7 @@ def intervention_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
         (rows["metric"] == "intervened_task_accuracy") & (rows["model"] != "reference_head")
     ]
     result = []
-    for row in models.to_dict("records"):
+    for row in _records(models):
         if row["dataset"] not in reference.index:
             continue
         best = float(reference[row["dataset"]])

@@ -188,13 +188,14 @@ def _composed(overrides: tuple[str, ...]) -> DictConfig:
 def _without_hydra(overrides: tuple[str, ...]) -> DictConfig:
     """The composed config less Hydra's own node, which is large and slow to copy."""
     config = _composed(overrides)
-    kept = [key for key in config if key != "hydra"]
+    kept = [str(key) for key in config if key != "hydra"]
     return OmegaConf.masked_copy(config, kept)
 
 
 def _cell(fixed: tuple[str, ...], swept: Sequence[str]) -> Cell:
     """Resolve one cell; configs that differ in plain values only are composed once."""
-    groups, values = [], []
+    groups: list[str] = []
+    values: list[str] = []
     base = _composed(fixed)
     choices = base.hydra.runtime.choices
     for text in swept:
@@ -225,14 +226,14 @@ def expand(overrides: Sequence[str], cells: Sequence[Sequence[str]] | None = Non
     with hydra_ready():
         parser = OverridesParser.create()
         parsed = parser.parse_overrides(list(overrides))
-        fixed = tuple(item.input_line for item in parsed if not item.is_sweep_override())
+        fixed = tuple(str(item.input_line) for item in parsed if not item.is_sweep_override())
         if cells is None:
             swept = [item for item in parsed if item.is_sweep_override()]
             base = _composed(fixed)
             given = {item.key_or_group for item in parsed}
-            params = OmegaConf.to_container(base.hydra.sweeper, resolve=True) or {}
-            grid = params.get("params") if isinstance(params, dict) else None  # type: ignore[union-attr]
-            lines = [f"{key}={value}" for key, value in (grid or {}).items() if key not in given]
+            params: Any = OmegaConf.to_container(base.hydra.sweeper, resolve=True)
+            grid = params.get("params") or {}
+            lines = [f"{key}={value}" for key, value in grid.items() if key not in given]
             sweeps = parser.parse_overrides(lines) + swept
             batches = BasicSweeper.split_arguments(sweeps, max_batch_size=None)
             cells = list(itertools.chain.from_iterable(batches)) if sweeps else [[]]

@@ -73,7 +73,7 @@ def write_run(
     metadata = {
         "run_key": key,
         "identity": _identity(key, config, spec, dataset),
-        "encoding": spec.encoding or "annotated",
+        "encoding": spec.encoding or "hard",
         "concept_names": list(dataset.concept_names),
         "concept_groups": {name: list(ids) for name, ids in dataset.concept_groups.items()},
         "class_names": list(dataset.class_names),

@@ -8,6 +8,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from concept_audit.pipeline.plan import Cell, check_overrides, config_dir
@@ -24,7 +25,7 @@ def run_cells(cells: Sequence[Cell]) -> list[Any]:
     results = execute(cells)
     for result in results:
         name = result.cell.config["experiment_name"]
-        if name and result.error is None:
+        if name and result.evaluations:
             profile = result.cell.config["profile"]["name"]
             note_members(layout_of(result.cell), name, profile, result.evaluations)
     print_failures(results)
@@ -61,7 +62,7 @@ def _print_summary(key: str, output_dir: str) -> None:
 @hydra.main(version_base="1.3", config_path=None, config_name="run")
 def _app(config: DictConfig) -> str:
     key = run_one(config)
-    if HydraConfig.get().mode.name == "RUN":
+    if HydraConfig.get().mode is RunMode.RUN:
         _print_summary(key, config.paths.output_dir)
     return key
 

@@ -58,7 +58,7 @@ class StoredRun:
 
     @property
     def encoding(self) -> str:
-        """`hard`, `soft`, `logit`, `embedding`, or `annotated` for a head on true concepts."""
+        """`hard`, `soft`, `logit` or `embedding`; a head on true concepts counts as `hard`."""
         return str(self.metadata["encoding"])
 
     @property

@@ -19,9 +19,9 @@ def accuracy(run: EvaluatedRun, *, split: str = "test") -> list[Row]:
         row("task_f1", task.f1, split=split, n=n),
         row("task_auc", task.auc, split=split, n=n),
     ]
-    if run.encoding == "annotated":
+    if "c_logits" not in arrays:  # a head on annotated concepts predicts none
         return rows
-    concepts = concept_accuracy(arrays["c_logits"], arrays["c"])
+    concepts = concept_accuracy(arrays["c_logits"], arrays["c"], threshold=0.0)
     for metric, mean, values in (
         ("concept_accuracy", concepts.accuracy, concepts.accuracy_per_concept),
         ("concept_f1", concepts.f1, concepts.f1_per_concept),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,30 +21,26 @@ def impurity(
     arrays = run.arrays(split)
     # The reference code scores hard models on their probabilities, the definition on the concepts.
     c_hat, c, n = arrays["c_hat"], arrays["c"], len(arrays["y"])
-    published = 1.0 / (1.0 + np.exp(-arrays["c_logits"])) if run.encoding == "hard" else c_hat
+    published = (
+        1.0 / (1.0 + np.exp(-arrays["c_logits"]))
+        if run.encoding == "hard" and "c_logits" in arrays
+        else c_hat
+    )
+    variants: tuple[tuple[str, Literal["reference"] | None, Any], ...] = (
+        ("", None, c_hat),
+        ("_reference", "reference", published),
+    )
     rows: list[Row] = []
     for repeat in range(repeats):
         more: dict[str, Any] = {"split": split, "n": n, "repeat": repeat}
-        for metric, compat, values in (
-            ("ois", None, c_hat),
-            ("ois_reference", "reference", published),
-        ):
-            key = f"{metric}/{split}/{seed + repeat}"
+        for suffix, compat, values in variants:
+            key = f"oracle{suffix}/{split}/{seed + repeat}"
             if key not in run.shared:
                 run.shared[key] = oracle_matrix(c, compat=compat, seed=seed + repeat)
-            score = oracle_impurity_score(
+            ois = oracle_impurity_score(
                 values, c, compat=compat, oracle=run.shared[key], seed=seed + repeat
             )
-            rows.append(row(metric, score.mean, **more))
-        for metric, compat, values in (
-            ("nis", None, c_hat),
-            ("nis_reference", "reference", published),
-        ):
-            rows.append(
-                row(
-                    metric,
-                    niche_impurity_score(values, c, compat=compat, seed=seed + repeat).mean,
-                    **more,
-                )
-            )
+            nis = niche_impurity_score(values, c, compat=compat, seed=seed + repeat)
+            rows.append(row(f"ois{suffix}", ois.mean, **more))
+            rows.append(row(f"nis{suffix}", nis.mean, **more))
     return repeated(rows)

@@ -20,16 +20,21 @@ def interventions(
 ) -> list[Row]:
     """Accuracy after 0..k interventions, and what the intervened head gets wrong."""
     from concept_audit.metrics import intervention_curve
-    from concept_audit.metrics.interventions import misclassified_configurations
+    from concept_audit.metrics.interventions import (
+        MAX_CONFIGURATION_CONCEPTS,
+        misclassified_configurations,
+    )
 
     arrays = run.arrays(split)
     c, y, n = arrays["c"], arrays["y"], len(arrays["y"])
     head = run.head()
     embedding = run.encoding == "embedding"
-    options: dict[str, Any] = {"kind": run.encoding, "percentiles": run.percentiles()}
+    percentiles = run.percentiles() if run.encoding == "logit" else None
+    options: dict[str, Any] = {"kind": run.encoding, "percentiles": percentiles}
+    bottleneck = arrays["c_hat"]
     if embedding:
         options.update(c_pos=arrays["c_pos"], c_neg=arrays["c_neg"], c_hat=arrays["c_hat"])
-    bottleneck = arrays["c_mix"].reshape(n, -1) if embedding else arrays["c_hat"]
+        bottleneck = arrays["c_mix"].reshape(n, -1)
     rows: list[Row] = []
     for repeat in range(repeats):
         curve = intervention_curve(
@@ -47,12 +52,10 @@ def interventions(
             row("intervention_accuracy", value, target=policy, step=step, **more)
             for step, value in enumerate(curve.task_accuracy)
         ]
-        rows.append(row("intervened_task_accuracy", curve.task_accuracy[-1], **more))
+        rows.append(row("intervened_task_accuracy", curve.intervened_task_accuracy, **more))
     rows = repeated(rows)
-    if not embedding and competence == 1.0 and c.shape[1] <= 12:
-        wrong = misclassified_configurations(
-            head, c, y, kind=run.encoding, percentiles=run.percentiles()
-        )
+    if not embedding and competence == 1.0 and c.shape[1] <= MAX_CONFIGURATION_CONCEPTS:
+        wrong = misclassified_configurations(head, percentiles, c, y).misclassified
         rows += [
             row("misclassified_configuration", share, target=bits, split=split, n=n)
             for bits, share in wrong.items()

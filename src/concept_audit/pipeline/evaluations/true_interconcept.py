@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, row
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, matrix_rows
 
 __all__ = ["true_interconcept"]
 
 
 def true_interconcept(run: EvaluatedRun, *, split: str = "train") -> list[Row]:
-    """Normalised mutual information between annotated concepts (leakage paper, Figure 15)."""
-    from concept_audit.metrics.information.normalised import normalised_mutual_information
+    """The ground-truth term of ICL (eq. 8): I(c_i, c_j) / sqrt(H(c_i) H(c_j))."""
+    from concept_audit.metrics import interconcept_leakage
 
     c = run.arrays(split)["c"]
-    names = run.concept_names
-    return [
-        row(
-            "interconcept_information_true",
-            normalised_mutual_information(c[:, i], c[:, j], x_discrete=True, y_discrete=True),
-            target=f"{names[i]}|{names[j]}",
-            split=split,
-            n=len(c),
-        )
-        for i in range(len(names))
-        for j in range(len(names))
-        if i < j
-    ]
+    information = interconcept_leakage(c, c, kind="discrete").annotated_information
+    return matrix_rows(
+        "interconcept_information_true",
+        run.concept_names,
+        information,
+        ordered=False,
+        split=split,
+        n=len(c),
+    )
