@@ -60,6 +60,7 @@ def report(text: str = "plain") -> Report:
                 ArtefactSection("fig06_supervision", "Figure 6", text, figure=figure,
                                 standin=True),
                 ArtefactSection("fig07_incomplete", "Figure 7", text, error=text),
+                ArtefactSection("fig08_misspecified", "Figure 8", text, not_run=text),
             ),
             (ClaimVerdict("claim_01", text, "holds in part", 2, 3, text, text, text),
              ClaimVerdict("claim_02", text, "not run")),
@@ -129,8 +130,17 @@ def test_the_page_shows_everything():
     for part in ("Table 1", "Figure 6", "Figure 7", "Second paper", "Third paper", "0.991",
                  "[0.980, 0.999]", "+0.048", "\N{MINUS SIGN}0.002", "within interval",
                  "same order", "2 of 3 cases", "stand-in data", "00aa", "800", "12 s",
-                 "1 numbers of the paper that no run here answers to", "failed"):  # fmt: skip
+                 "1 numbers of the paper that no run here answers to", "failed",
+                 "Not run yet"):  # fmt: skip
         assert part in text, part
+
+
+def test_a_table_without_printed_numbers_says_so_once():
+    line = ComparisonRow("r", "ctl", Number(0.3), 5, verdict=Verdict.UNKNOWN, source="Figure 6")
+    part = ArtefactSection("fig06", "Figure 6", "t", table=(line, line))
+    text = render_html(Report("t", papers=(PaperSection("leakage", "t", artefacts=(part,)),)))
+    assert text.count("Paper: Figure 6.") == 1
+    assert '<th class="num">Paper</th>' not in text
 
 
 def test_names_cannot_bring_markup_into_the_page():

@@ -174,6 +174,7 @@ class ArtefactSection:
     notes : sentences shown under the title: departures, which runs
     standin : True if any number comes from stand-in data
     error : why it could not be made; "" if it could
+    not_run : what to type to run it; "" if it was run
     runs : keys of the runs behind it
     """
 
@@ -186,6 +187,7 @@ class ArtefactSection:
     notes: tuple[str, ...] = ()
     standin: bool = False
     error: str = ""
+    not_run: str = ""
     runs: tuple[str, ...] = ()
 
     @property

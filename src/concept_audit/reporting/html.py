@@ -47,6 +47,11 @@ def _not_run(lines: Iterable[ComparisonRow]) -> list[ComparisonRow]:
     return [line for line in lines if line.verdict is Verdict.NOT_RUN]
 
 
+def _printed(lines: Iterable[ComparisonRow]) -> bool:
+    """True if the paper prints any of the numbers."""
+    return any(line.paper.known for line in lines)
+
+
 def _duration(seconds: float) -> str:
     if seconds != seconds:
         return ""
@@ -72,6 +77,7 @@ def _environment() -> Environment:
         grouped=_grouped,
         was_run=_was_run,
         not_run=_not_run,
+        printed=_printed,
         footnotes=footnotes,
         verdict_style=lambda verdict: _VERDICT_STYLES[Verdict(verdict)],
         claim_style=lambda verdict: _CLAIM_STYLES.get(verdict, "none"),

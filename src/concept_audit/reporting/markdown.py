@@ -75,6 +75,8 @@ def _artefact(part: ArtefactSection) -> list[str]:
     text = [f"### {_escape(part.name)}: {_escape(part.title)}{mark}", ""]
     text += [f"- {_escape(note)}" for note in part.notes]
     text += [""] if part.notes else []
+    if part.not_run:
+        text += [f"Not run yet: {_code(part.not_run)}", ""]
     if part.error:
         text += ["Could not be made:", "", *(f"    {line}" for line in part.error.splitlines()), ""]
     if part.figure is not None:
