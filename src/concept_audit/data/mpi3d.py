@@ -35,8 +35,8 @@ CONCEPT_NAMES = (
     "small",
     "camera_high",
     "purple_background",
-    "arm_turned_right",
-    "arm_leans_back",
+    "horizontal_axis_low",
+    "vertical_axis_low",
 )
 _CUTS = (3, 3, 1, 1, 1, 20, 20)  # concept i is 1 where factor i is below
 _REMEDY = "Run: concept-audit fetch data=mpi3d"

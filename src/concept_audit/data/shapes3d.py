@@ -43,7 +43,7 @@ CONCEPT_NAMES = (
     "object_hue_low",
     "small",
     "cube_or_cylinder",
-    "turned_left",
+    "orientation_low",
 )
 MAX_GAMMA = 5
 _REMEDY = "Run: concept-audit fetch data=shapes3d"

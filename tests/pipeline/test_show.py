@@ -1,0 +1,95 @@
+"""The contact sheet: what it draws, from which rows, and what the command says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from concept_audit.data.base import ConceptDataset
+from concept_audit.pipeline.show import concept_correlations, contact_sheet, example_rows, main
+
+
+def small(n_concepts=3, n_classes=3, channels=3, standin=True):
+    rng = np.random.default_rng(0)
+    n = 60
+    return ConceptDataset(
+        name="small",
+        x=rng.integers(0, 256, size=(n, 8, 8, channels)).astype(np.uint8),
+        c=rng.integers(0, 2, size=(n, n_concepts)),
+        y=np.arange(n) % n_classes,
+        concept_names=tuple(f"has_part::value $_{i}" for i in range(n_concepts)),
+        class_names=tuple(f"Vögel_{i}" for i in range(n_classes)),
+        splits={"train": np.arange(30), "val": np.arange(30, 40), "test": np.arange(40, 60)},
+        standin=standin,
+        notes=("A note.",),
+    )
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.findobj(match=lambda a: hasattr(a, "get_text"))]
+
+
+def test_the_sheet_shows_images_classes_concepts_and_the_stand_in_flag():
+    dataset = small()
+    figure = contact_sheet(dataset)
+    axes = [a for part in figure.subfigs for a in part.axes]
+    pictures = [a for a in axes if a.images and a.images[0].get_array().shape[:2] == (8, 8)]
+    assert len(pictures) == 24
+    row = example_rows(dataset, 24)[0]
+    np.testing.assert_array_equal(pictures[0].images[0].get_array(), dataset.x[row])
+    heatmap = next(a for a in axes if a.get_title() == "Correlation of the 3 concepts").images[0]
+    np.testing.assert_allclose(heatmap.get_array(), np.corrcoef(dataset.c.T))
+    written = texts(figure)
+    assert any("STAND-IN" in text and "A note." in text for text in written)
+    assert any(text.startswith("Vögel 0\n") for text in written)
+    shares = [
+        patch.get_height()
+        for a in axes
+        if a.get_title() == "Share of each class"
+        for patch in a.patches
+    ]
+    assert sum(shares) == pytest.approx(3.0)  # one for each split
+
+
+@pytest.mark.parametrize(("n_concepts", "n_classes", "channels"), [(0, 2, 1), (70, 45, 3)])
+def test_sheets_without_concepts_or_with_many(n_concepts, n_classes, channels, tmp_path):
+    figure = contact_sheet(small(n_concepts, n_classes, channels, standin=False))
+    figure.savefig(tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 1000
+    assert not any("STAND-IN" in text for text in texts(figure))
+
+
+def test_examples_cover_as_many_classes_as_fit():
+    dataset = small(n_classes=20)
+    rows = example_rows(dataset, 24)
+    assert len(set(rows.tolist())) == 24
+    assert set(dataset.y[rows]) == set(range(20))
+    np.testing.assert_array_equal(rows, example_rows(dataset, 24))
+    assert len(example_rows(dataset, 100)) == 60
+
+
+def test_a_constant_concept_has_no_correlation():
+    c = np.array([[0, 1], [1, 1], [1, 1], [0, 1]])
+    values = concept_correlations(c)
+    assert values[0, 0] == pytest.approx(1.0)
+    assert np.isnan(values[0, 1])
+
+
+def test_the_command_writes_the_picture(tmp_path, capsys):
+    arguments = ["data=tabulartoy_d025", "data.n_samples=300", f"paths.output_dir={tmp_path}"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    path = tmp_path / "figures" / "data" / "tabulartoy_d025.png"
+    assert f"wrote {path}" in out
+    assert "300 rows, 3 concepts, 2 classes, splits train 210, val 60, test 30" in out
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_wrong_arguments_name_what_exists(capsys):
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    assert "concept-audit show data=" in capsys.readouterr().out
+    assert main(["data=dsprite_standin"]) == 2
+    assert "dsprites_standin" in capsys.readouterr().err
