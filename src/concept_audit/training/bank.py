@@ -267,8 +267,7 @@ class _Chunk:
 
     def run_epoch(self, epoch: int) -> None:
         """One pass over the training split, validation, rules; members may leave."""
-        train = self._train_epoch(epoch)
-        self._drop_diverged(epoch, train)
+        train = self._drop_diverged(epoch, self._train_epoch(epoch))
         if not len(self.rows):
             return
         sizes = self._batch_sizes("train")
@@ -381,7 +380,8 @@ class _Chunk:
         """Last validation loss by member."""
         return {int(i): float(self.bank.history[i][-1]["val_loss"]) for i in self.rows}
 
-    def _drop_diverged(self, epoch: int, losses: torch.Tensor) -> None:
+    def _drop_diverged(self, epoch: int, losses: torch.Tensor) -> torch.Tensor:
+        """Let members with a loss that is not finite go; returns the losses of the others."""
         finite = torch.isfinite(losses[:, :, 0]).cpu().numpy()
         bad = np.flatnonzero(~finite.all(axis=0))
         for j in bad:
@@ -391,8 +391,11 @@ class _Chunk:
             self.bank.failed[self.rows[j]] = diverged_message(
                 member, self.phase.name, epoch, step, value
             )
-        if len(bad):
-            self._keep(np.setdiff1d(np.arange(len(self.rows)), bad))
+        if not len(bad):
+            return losses
+        staying = np.setdiff1d(np.arange(len(self.rows)), bad)
+        self._keep(staying)
+        return losses[:, torch.from_numpy(staying).to(losses.device)]
 
     def _leave(self, leaving: NDArray[np.int64]) -> None:
         for j in leaving:

@@ -113,7 +113,7 @@ class ConceptModule(pl.LightningModule):
             step = self.first_epoch * self.trainer.num_training_batches + self.global_step
             raise TrainingDiverged(
                 diverged_message(
-                    self.member, self.phase.name, self.epoch, int(step), float(losses[0])
+                    self.member, self.phase.name, self.epoch, int(step), losses[0].item()
                 )
             )
         self._sums["train"].append(losses.detach() * len(batch.y))
