@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from statistics import median
 from typing import Any
@@ -56,7 +57,7 @@ def _bank_against_lightning(quick: bool) -> dict[str, Any]:
         "ratio": peer_ms / ours_ms,
         "ours_ms": ours_ms,
         "peer_ms": peer_ms,
-        "sizes": "7000 training and 2000 validation rows, batch 512, validation included on both sides",
+        "sizes": "7000 training and 2000 validation rows, batch 512, validation on both sides",
         "equal": bool(gap < MAX_LOSS_DIFFERENCE),
     }
 
@@ -65,7 +66,7 @@ def _epoch_times(train: Any) -> tuple[list[float], Any]:
     """Process time of each epoch but the first, which carries the set-up."""
     ticks: list[float] = []
     result = train(lambda *_: ticks.append(time.process_time()))
-    return [after - before for before, after in zip(ticks[:-1], ticks[1:], strict=True)], result
+    return [after - before for before, after in itertools.pairwise(ticks)], result
 
 
 if __name__ == "__main__":
