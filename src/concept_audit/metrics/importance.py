@@ -421,6 +421,7 @@ def importance_matrix(
     *,
     method: Literal["sage", "gini", "weights"] = "sage",
     negative: Literal["abs", "clip"] = "abs",
+    sage_method: SageMethod = "auto",
     **sage_options: Any,
 ) -> ImportanceMatrix:
     """Importance matrix R (L, K) of one fitted probe per factor.
@@ -434,7 +435,7 @@ def importance_matrix(
     method : "sage"; "gini" reads `feature_importances_` of forests; "weights" the absolute weights
         of linear probes (`coef_`, summed over classes, or `NetworkWeights`)
     negative : "abs" as the authors do, or "clip"
-    sage_options : of `sage_values`
+    sage_method, sage_options : `method` and other options of `sage_values`
 
     Returns
     -------
@@ -457,7 +458,7 @@ def importance_matrix(
                 f"factors must have one column per probe ({len(probes)}), got {z.shape}."
             )
         results = [
-            sage_values(probe, codes, z[:, j], kind=names[j], **sage_options)
+            sage_values(probe, codes, z[:, j], kind=names[j], method=sage_method, **sage_options)
             for j, probe in enumerate(probes)
         ]
         values = np.stack([r.values for r in results], axis=1)
