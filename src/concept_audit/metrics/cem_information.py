@@ -14,12 +14,16 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike, NDArray
 
-from concept_audit.arrays import as_binary_concepts, as_labels, as_vectors, check_same_rows
+from concept_audit.arrays import as_binary_concepts, as_labels, check_same_rows
 from concept_audit.metrics.information import plugin
+from concept_audit.metrics.information.embeddings import (
+    normalised_with_labels,
+    tie_free_vectors,
+    vector_information,
+)
 from concept_audit.metrics.information.normalised import check_enough_rows, ratio
 from concept_audit.metrics.information.on_torch import device_of
-from concept_audit.metrics.information.ross import ross_vector, ross_vector_by_trees
-from concept_audit.metrics.information.variables import Compat, check_options, jitter
+from concept_audit.metrics.information.variables import Compat, check_options
 
 __all__ = [
     "AlignmentLeakage",
@@ -99,52 +103,6 @@ class AlignmentLeakage:
     compat: str | None
 
 
-def _vectors(
-    name: str, value: ArrayLike, seed: int, compat: Compat | None
-) -> tuple[Float[NDArray, "n k m"], NDArray]:
-    """Vectors with their ties broken, concept by concept, and which of them are constant."""
-    vectors = as_vectors(name, value)
-    constant = np.all(vectors == vectors[:1], axis=(0, 2))
-    rng = np.random.default_rng(seed)
-    for i in range(vectors.shape[1]):
-        vectors[:, i] = jitter(vectors[:, i], rng, compat)
-    return vectors, constant
-
-
-def _information(
-    vector: Float[NDArray, "n m"],
-    labels: Int[NDArray, "n t"],
-    n_neighbors: int,
-    compat: Compat | None,
-    device: str | None,
-) -> Float[NDArray, " t"]:
-    if compat == "reference":
-        return np.maximum(ross_vector_by_trees(vector, labels, n_neighbors=n_neighbors), 0.0)
-    scores = ross_vector(vector, labels, n_neighbors=n_neighbors, device=device)
-    return np.maximum(scores, 0.0)
-
-
-def _with_labels(
-    vectors: Float[NDArray, "n k m"],
-    constant: NDArray,
-    labels: Int[NDArray, "n t"],
-    n_neighbors: int,
-    compat: Compat | None,
-    device: str | None,
-) -> Float[NDArray, "k t"]:
-    """Information of every vector with every label column over its entropy; NaN where it is 0."""
-    symbols = np.column_stack([plugin.as_symbols(column) for column in labels.T])
-    entropies = plugin.entropies(symbols)
-    defined = np.flatnonzero(entropies > 0)
-    information = np.zeros((vectors.shape[1], labels.shape[1]))
-    for i in range(vectors.shape[1]):
-        if defined.size and not constant[i]:  # a constant vector carries no information
-            information[i, defined] = _information(
-                vectors[:, i], symbols[:, defined], n_neighbors, compat, device
-            )
-    return ratio(information, np.broadcast_to(entropies, information.shape))
-
-
 def information_matrix(
     vectors: ArrayLike,
     labels: ArrayLike,
@@ -173,10 +131,10 @@ def information_matrix(
     """
     check_options(n_neighbors=n_neighbors, seed=seed, compat=compat)
     where = device_of(device, vectors)
-    values, constant = _vectors("vectors", vectors, seed, compat)
+    values, constant = tie_free_vectors("vectors", vectors, seed, compat)
     columns = as_binary_concepts("labels", labels)
     check_enough_rows(check_same_rows(vectors=values, labels=columns), n_neighbors)
-    return _with_labels(values, constant, columns, n_neighbors, compat, where)
+    return normalised_with_labels(values, constant, columns, n_neighbors, compat, where)
 
 
 def concepts_task_information(
@@ -232,7 +190,7 @@ def concepts_task_information(
     """
     check_options(n_neighbors=n_neighbors, seed=seed, compat=compat)
     where = device_of(device, vectors)
-    values, constant = _vectors("vectors", vectors, seed, compat)
+    values, constant = tie_free_vectors("vectors", vectors, seed, compat)
     labels = as_labels("y", y)
     n = check_same_rows(vectors=values, y=labels)
     check_enough_rows(n, n_neighbors)
@@ -242,7 +200,8 @@ def concepts_task_information(
             "y must hold at least two classes, got a single one: its entropy is zero and the "
             "score is not defined. Score on a split that holds more classes."
         )
-    scores = _with_labels(values, constant, labels[:, None], n_neighbors, compat, where)[:, 0]
+    columns = labels[:, None]
+    scores = normalised_with_labels(values, constant, columns, n_neighbors, compat, where)[:, 0]
     return ConceptsTaskInformation(
         mean=float(scores.mean()),
         per_concept=scores,
@@ -264,7 +223,7 @@ def _with_concepts(
 ) -> tuple[Float[NDArray, "n k m"], NDArray, Int[NDArray, "n k"], str | None]:
     check_options(n_neighbors=n_neighbors, seed=seed, compat=compat)
     where = device_of(device, vectors)
-    values, constant = _vectors("vectors", vectors, seed, compat)
+    values, constant = tie_free_vectors("vectors", vectors, seed, compat)
     concepts = as_binary_concepts("c", c)
     check_enough_rows(check_same_rows(vectors=values, c=concepts), n_neighbors)
     if values.shape[1] != concepts.shape[1]:
@@ -320,7 +279,7 @@ def interconcept_information(
             "vectors must hold at least two concepts, got one: the score is one of pairs. "
             "For a single concept use self_information."
         )
-    matrix = _with_labels(values, constant, concepts, n_neighbors, compat, where)
+    matrix = normalised_with_labels(values, constant, concepts, n_neighbors, compat, where)
     lost = np.isnan(matrix).all(axis=0)
     np.fill_diagonal(matrix, np.nan)
     defined = ~np.isnan(matrix)
@@ -380,7 +339,7 @@ def self_information(
     n, k = concepts.shape
     scores = np.array(
         [
-            _with_labels(
+            normalised_with_labels(
                 values[:, i : i + 1], constant[i : i + 1], concepts[:, i : i + 1],
                 n_neighbors, compat, where,
             )[0, 0]
@@ -450,8 +409,8 @@ def alignment_leakage(
             f"subset must be 'random' or 'first', got {subset!r}. 'first' is the published code's."
         )
     where = device_of(device, c_pos, c_neg)
-    positive, _ = _vectors("c_pos", c_pos, seed, compat)
-    negative, _ = _vectors("c_neg", c_neg, seed + 1, compat)
+    positive, _ = tie_free_vectors("c_pos", c_pos, seed, compat)
+    negative, _ = tie_free_vectors("c_neg", c_neg, seed + 1, compat)
     if positive.shape != negative.shape:
         raise ValueError(
             f"c_pos and c_neg must agree on (n, k, m): got c_pos {positive.shape} and "
@@ -491,7 +450,7 @@ def alignment_leakage(
         parts = ((positive, on), (positive, off), (negative, off), (negative, on))
         for at, (vectors, rows) in enumerate(parts):
             own = plugin.as_symbols(labels[rows])
-            value = _information(vectors[rows, i], own[:, None], n_neighbors, compat, where)
+            value = vector_information(vectors[rows, i], own[:, None], n_neighbors, compat, where)
             terms[at, i] = ratio(value, plugin.entropy(own))[0]
     per_concept = terms[0] - terms[1] + terms[2] - terms[3]
     kept = ~np.isnan(per_concept)
