@@ -106,7 +106,7 @@ def probe_settings(
 def split_rows(n: int, seed: int, stream: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Seeded 80/20 split of the rows."""
     n_test = int(np.ceil(TEST_SHARE * n))
-    if n - n_test < 2 or n_test < 2:
+    if n < 10:
         raise ValueError(f"c needs at least 10 rows to train probes and hold out a fifth, got {n}.")
     order = np.random.default_rng([seed, stream]).permutation(n)
     return order[n_test:], order[:n_test]
