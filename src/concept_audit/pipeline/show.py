@@ -133,7 +133,8 @@ def contact_sheet(dataset: ConceptDataset) -> Figure:
     """Examples with class and concepts, class balance per split, and concept correlations."""
     figure = Figure(figsize=(13, 9.5), layout="constrained", dpi=110)
     FigureCanvasAgg(figure)
-    upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=[1.15, 1.0]))
+    parts: Any = figure.subfigures(2, 1, height_ratios=[1.15, 1.0])
+    upper, lower = parts
     _draw_examples(upper, dataset)
     balance, correlations = lower.subplots(1, 2, width_ratios=[1.2, 1.0])
     _draw_balance(balance, dataset)
