@@ -8,7 +8,7 @@ background before the loss is taken (marginal imputation, as in the DCI-ES paper
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,16 +17,20 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
 from concept_audit.arrays import as_labels, as_matrix, check_same_rows, to_numpy
+from concept_audit.metrics.coalitions import (
+    MaskedProbe,
+    Predict,
+    by_closed_form,
+    by_enumeration,
+    by_permutations,
+)
 from concept_audit.metrics.probes.base import as_kinds
 from concept_audit.metrics.probes.networks import NetworkWeights
 
 __all__ = ["ImportanceMatrix", "SageValues", "importance_matrix", "normalise", "sage_values"]
 
-Predict = Callable[[NDArray[Any]], Any]
 SageMethod = Literal["auto", "exact", "permutation", "linear"]
 _EXACT_CODES = 12
-# Activations of one block of predictions: small enough to stay in cache.
-_BLOCK_ELEMENTS = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -79,179 +83,6 @@ def normalise(
     return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0)
 
 
-class _Masked:
-    """Losses of a probe when only some groups of codes are known."""
-
-    def __init__(
-        self,
-        predict: Predict,
-        x: NDArray[np.float64],
-        y: NDArray[Any],
-        background: NDArray[np.float64],
-        categorical: bool,
-        members: NDArray[np.bool_],
-    ) -> None:
-        self.predict = predict
-        self.x, self.y, self.background = x, y, background
-        self.categorical = categorical
-        self.members = members  # (groups, L)
-        width = background.shape[1]
-        if isinstance(predict, NetworkWeights):
-            width = max(width, *(w.shape[1] for w, _ in predict.layers))
-            self.x, self.background = x.astype(np.float32), background.astype(np.float32)
-        self.block = max(1, _BLOCK_ELEMENTS // (len(background) * width))
-
-    def outputs(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Predictions as (n, outputs)."""
-        values = to_numpy("the probe's predictions", self.predict(x))
-        if values.ndim not in (1, 2) or len(values) != len(x):
-            raise ValueError(
-                f"the probe must return (n,) or (n, outputs) for n = {len(x)} rows, "
-                f"got {values.shape}."
-            )
-        return values.reshape(len(x), -1).astype(np.float64)
-
-    def losses(self, prediction: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Loss per row: cross entropy of clipped probabilities, or squared error."""
-        if not self.categorical:
-            return (prediction[:, 0] - y) ** 2
-        chosen = prediction[np.arange(len(y)), y]
-        return -np.log(np.clip(chosen, 1e-12, 1 - 1e-12))
-
-    def full(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Losses with all codes known: no background is needed."""
-        return self.losses(self.outputs(self.x[rows]), self.y[rows])
-
-    def empty(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Losses with none known: one mean prediction for all rows."""
-        mean = self.outputs(self.background).mean(axis=0)
-        return self.losses(np.broadcast_to(mean, (len(rows), len(mean))), self.y[rows])
-
-    def __call__(self, rows: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Losses of rows, each with its own known groups `(r, groups)`."""
-        codes = known @ self.members
-        result = np.empty(len(rows))
-        for start in range(0, len(rows), self.block):
-            stop = start + self.block
-            x, keep = self.x[rows[start:stop]], codes[start:stop]
-            mixed = np.where(keep[:, None, :], x[:, None, :], self.background)
-            mean = self._mean_prediction(mixed.reshape(-1, mixed.shape[2]), len(x))
-            result[start:stop] = self.losses(mean, self.y[rows[start:stop]])
-        return result
-
-    def _mean_prediction(self, mixed: NDArray[Any], n: int) -> NDArray[np.float64]:
-        """Mean prediction over the background of each of n rows."""
-        net = self.predict
-        if isinstance(net, NetworkWeights) and net.kind == "continuous":
-            hidden = mixed  # the last layer is linear, so the mean is taken before it
-            for weight, bias in net.layers[:-1]:
-                hidden = hidden @ weight
-                hidden += bias
-                np.maximum(hidden, 0, out=hidden)
-            weight, bias = net.layers[-1]
-            pooled = hidden.reshape(n, -1, hidden.shape[1]).mean(axis=1)
-            return (pooled @ weight + bias).astype(np.float64)
-        values = self.outputs(mixed)
-        return values.reshape(n, -1, values.shape[1]).mean(axis=1)
-
-
-def _shapley_weights(n_groups: int) -> NDArray[np.float64]:
-    """Weight of a coalition of each size, without the player: s! (d - s - 1)! / d!."""
-    d = n_groups
-    return np.array([1 / (d * math.comb(d - 1, s)) for s in range(d)])
-
-
-def _exact(game: _Masked, n: int, d: int) -> NDArray[np.float64]:
-    """SAGE contribution of every row (n, d) from all 2^d coalitions."""
-    rows = np.arange(n)
-    losses = np.empty((2**d, n))
-    bits = (np.arange(2**d)[:, None] >> np.arange(d)) & 1
-    losses[0], losses[-1] = game.empty(rows), game.full(rows)
-    for code in range(1, 2**d - 1):
-        losses[code] = game(rows, np.broadcast_to(bits[code].astype(bool), (n, d)))
-    weights = _shapley_weights(d)[np.minimum(bits.sum(axis=1), d - 1)]
-    result = np.empty((n, d))
-    for i in range(d):
-        without = np.flatnonzero(bits[:, i] == 0)
-        change = losses[without] - losses[without | (1 << i)]
-        result[:, i] = weights[without] @ change
-    return result
-
-
-def _permutations(
-    game: _Masked,
-    n: int,
-    d: int,
-    *,
-    batch: int,
-    threshold: float,
-    limit: int,
-    antithetic: bool,
-    seed: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], int, bool]:
-    """Mean, standard error, permutations used and whether the threshold was met."""
-    rng = np.random.default_rng(seed)
-    count, used = 0, 0
-    mean, squares = np.zeros(d), np.zeros(d)
-    error = np.full(d, np.inf)
-    size = max(1, batch // 2) if antithetic else batch
-    while used < limit:
-        rows = rng.choice(n, size)
-        orders = np.tile(np.arange(d), (size, 1))
-        for order in orders:
-            rng.shuffle(order)
-        scores = _unroll(game, rows, orders)
-        used += size
-        if antithetic:  # a permutation and its reverse: one draw of lower variance
-            scores = (scores + _unroll(game, rows, orders[:, ::-1])) / 2
-            used += size
-        count += size
-        step = scores - mean
-        mean = mean + step.sum(axis=0) / count
-        squares += (step * (scores - mean)).sum(axis=0)
-        error = np.sqrt(squares) / count
-        if error.max() / max(float(mean.max() - mean.min()), 1e-12) < threshold:
-            return mean, error, used, True
-    return mean, error, used, False
-
-
-def _unroll(
-    game: _Masked, rows: NDArray[np.int64], orders: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Drop in loss as the groups of each row become known in its order."""
-    r, d = orders.shape
-    rank = np.empty_like(orders)
-    np.put_along_axis(rank, orders, np.broadcast_to(np.arange(d), (r, d)), axis=1)
-    losses = np.empty((d + 1, r))
-    losses[0], losses[d] = game.empty(rows), game.full(rows)
-    if d > 1:
-        known = rank[None] < np.arange(1, d)[:, None, None]
-        losses[1:d] = game(np.tile(rows, d - 1), known.reshape(-1, d)).reshape(d - 1, r)
-    drops = (losses[:-1] - losses[1:]).T
-    return np.take_along_axis(drops, rank, axis=1)
-
-
-def _linear(
-    weight: NDArray[np.float64],
-    bias: float,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    background: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Closed form per row for a linear probe with squared error; holds for correlated codes.
-
-    With Y = x - mean(background) and e = y - f(x) the game is quadratic in the coalition, so its
-    Shapley value is the player's own term plus half of each interaction.
-    """
-    centred = x - background.mean(axis=0)
-    residual = y - (x @ weight + bias)
-    contribution = centred * weight
-    return (
-        contribution * contribution.sum(axis=1, keepdims=True)
-        + 2 * contribution * (residual[:, None])
-    )
-
-
 def _linear_form(predict: Predict) -> tuple[NDArray[np.float64], float] | None:
     """Weight and bias of a linear continuous probe, if it is one."""
     if isinstance(predict, NetworkWeights):
@@ -294,6 +125,7 @@ def sage_values(
     batch_size: int = 128,
     max_permutations: int = 1 << 17,
     antithetic: bool = True,
+    adjust: bool = True,
     seed: int = 0,
 ) -> SageValues:
     """SAGE value of each code: the loss that knowing it removes, averaged over what else is known.
@@ -316,7 +148,10 @@ def sage_values(
         error of that draw. The permutation estimator draws rows by itself.
     threshold : sampling stops when the largest standard error is below this share of the range of
         the values (authors: 0.1; the sage package: 0.025)
-    antithetic : pair each order with its reverse; False draws as the sage package does
+    antithetic : pair each order with its reverse
+    adjust : regress the draws on what is known of every row (losses, codes, target), which removes
+        most of the noise of which rows were drawn. With both False the draws and the values are
+        those of the sage package.
 
     Returns
     -------
@@ -371,26 +206,25 @@ def sage_values(
             f"method='exact' enumerates 2^L coalitions, too many for {d} codes or groups. "
             "Use method='permutation'."
         )
-    game = _Masked(_as_predict(probe, categorical), x, y, rows, categorical, members)
+    game = MaskedProbe(_as_predict(probe, categorical), x, y, rows, categorical, members)
     everyone = np.arange(n)
     empty, full = float(game.empty(everyone).mean()), float(game.full(everyone).mean())
     used, converged = 0, True
     if chosen_method == "permutation":
-        values, error, used, converged = _permutations(
+        values, error, used, converged = by_permutations(
             game,
-            n,
-            d,
             batch=batch_size,
             threshold=threshold,
             limit=max_permutations,
             antithetic=antithetic,
+            adjust=adjust,
             seed=seed,
         )
     elif chosen_method in ("linear", "exact"):
         if chosen_method == "linear" and linear is not None:
-            per_row = _linear(*linear, x, y.astype(np.float64), rows)
+            per_row = by_closed_form(*linear, x, y.astype(np.float64), rows)
         else:
-            per_row = _exact(game, n, d)
+            per_row = by_enumeration(game)
         values = per_row.mean(axis=0)
         error = per_row.std(axis=0) / math.sqrt(n) if sampled else np.zeros(d)
     else:
