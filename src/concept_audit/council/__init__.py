@@ -37,7 +37,7 @@ _HOME: dict[str, str] = {
     "load_vlg_cbm": "importers",
     "labels_from_scores": "alignment",
     "majority_label": "scoring",
-    "make_submission": "submission",
+    "make_submission": "submission_make",
     "normalised_score": "scoring",
     "number_of_contributing_concepts": "sparsity",
     "number_of_effective_concepts": "sparsity",
