@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike, NDArray
 
+from concept_audit.arrays import as_vectors
 from concept_audit.metrics.information import plugin
 from concept_audit.metrics.information.normalised import ratio
 from concept_audit.metrics.information.ross import ross_vector, ross_vector_by_trees
