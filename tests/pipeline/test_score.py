@@ -124,7 +124,8 @@ def test_vectors_and_codes(arrays, tmp_path):
     assert set("DCIES") | {"alignment_leakage", "self_information"} <= set(scores)
     assert scores["self_information"].value == metrics.self_information(content["c_mix"], c).mean
     assert scores["E"].curve
-    assert scores["D"].per_item["code 1"] > 0.5
+    assert list(scores["D"].per_item) == ["code 1", "code 2", "code 3"]
+    assert scores["I"].value == 1.0
     assert score(tmp_path / "a.npz", probe="random_forest", out=tmp_path / "o") == 0
     assert "<polyline" in (tmp_path / "o" / "scores.html").read_text()
 
