@@ -83,6 +83,7 @@ def _plain(text: str) -> Callable[[float], str]:
 def _jobs(probe: str, kinds: list[str]) -> list[_Job]:
     """All scores, in the order of the page."""
     m = metrics
+    dci = _once(probe, kinds)
     icl = "information about each other"
     # With self-information as normaliser two copies of one bit score about 0.12 at n = 1000.
     return [
@@ -122,7 +123,7 @@ def _jobs(probe: str, kinds: list[str]) -> list[_Job]:
                     "the task's entropy; near 0 is what one wants.")),
         *[
             _Job(key, name, ("codes", "factors"), better,
-                 lambda codes, factors: _dci(codes, factors, probe, kinds), _plain(text),
+                 dci, _plain(text),
                  torch=probe != "random_forest", value=key)
             for key, name, better, text in (
                 ("D", "Disentanglement", "higher", "Each code serves one factor to {0:.0%}."),
@@ -136,16 +137,16 @@ def _jobs(probe: str, kinds: list[str]) -> list[_Job]:
     ]  # fmt: skip
 
 
-_dci_cache: dict[int, Any] = {}
+def _once(probe: str, kinds: list[str]) -> Callable[..., Any]:
+    """One fit shared by the five scores of codes and factors."""
+    fits: list[Any] = []
 
+    def fit(codes: Any, factors: Any) -> Any:
+        if not fits:
+            fits.append(metrics.dci_es(codes, factors, kinds, probe=probe))
+        return fits[0]
 
-def _dci(codes: Any, factors: Any, probe: str, kinds: list[str]) -> Any:
-    """One fit for the five scores of a file."""
-    key = id(codes)
-    if key not in _dci_cache:
-        _dci_cache.clear()
-        _dci_cache[key] = metrics.dci_es(codes, factors, kinds, probe=probe)
-    return _dci_cache[key]
+    return fit
 
 
 def _arrays(data: Predictions, on: str) -> dict[str, Any]:
