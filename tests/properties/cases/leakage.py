@@ -192,7 +192,9 @@ CASES = [
             "affine rescaling": Within(1e-9, "one unit a vector keeps the order of its distances"),
             "seed repeatability": Exact(),
             "inputs unchanged": Exact(),
-            "shard and merge": SHARDS,
+            "shard and merge": DoesNotHold(
+                "merged parts may stand in another order, and the subset is drawn by row number"
+            ),
         },
         module="AlignmentLeakage",
     ),
