@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from concept_audit.data import dsprites as dsprites_module
+from concept_audit.data import files as files_module
 from concept_audit.data import shapes3d as shapes3d_module
 from concept_audit.data.dsprites import dsprites
 from concept_audit.data.factor_grids import FactorGrid
@@ -302,3 +303,17 @@ def test_the_official_file_is_found_under_the_data_folder(tmp_path, monkeypatch)
     np.testing.assert_array_equal(
         data.x, standin_shapes3d.render(TINY_SHAPES3D.factors_of(np.arange(64)))
     )
+
+
+@pytest.mark.parametrize("name", ["dsprites", "shapes3d"])
+def test_many_images_are_drawn_by_blocks_and_mapped(tmp_path, monkeypatch, name):
+    small = FACTORY[name](data_dir=tmp_path / "a", standin=True, max_samples=25)
+    monkeypatch.setattr(files_module, "_ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr(files_module, "_MEMORY_BYTES", 0)
+    large = FACTORY[name](data_dir=tmp_path / "b", standin=True, max_samples=25)
+    assert isinstance(large.x, np.memmap)
+    np.testing.assert_array_equal(large.x, small.x)
+    again = FACTORY[name](data_dir=tmp_path / "b", standin=True, max_samples=25)
+    assert large.fingerprint() == again.fingerprint()
+    other = FACTORY[name](data_dir=tmp_path / "b", standin=True, max_samples=26)
+    assert other.fingerprint() != large.fingerprint()

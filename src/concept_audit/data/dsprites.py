@@ -8,7 +8,7 @@ appendix A.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,9 @@ from concept_audit.data.factor_grids import (
 from concept_audit.data.files import (
     DatasetFileError,
     cached_array,
+    cached_rows,
     file_stamp,
+    mapped_digest,
     raise_missing,
     read_npz_rows,
     rows_digest,
@@ -122,22 +124,26 @@ def read_images(
 def _images(data_dir: Path, rows: NDArray[np.int64], standin: bool) -> NDArray[np.uint8]:
     """Images `(n, 64, 64, 1)` of 0 and 255, so that division by 255 gives the official 0 and 1."""
     if standin:
-        key: dict[str, Any] = {"generator": standin_dsprites.GENERATOR, "rows": rows_digest(rows)}
-        folder = data_dir / "processed" / "dsprites_standin"
+        return cached_rows(
+            data_dir / "processed" / "dsprites_standin",
+            {"generator": standin_dsprites.GENERATOR, "rows": rows_digest(rows)},
+            lambda some: _white(standin_dsprites.render(GRID.factors_of(rows[some]))),
+            shape=(len(rows), 64, 64, 1),
+        )
+    path = data_dir / "raw" / "dsprites" / FILE_NAME
+    if not path.exists():
+        raise_missing(path, "dsprites", standin="dsprites_standin")
+    return cached_array(
+        data_dir / "processed" / "dsprites",
+        {"file": file_stamp(path), "rows": rows_digest(rows)},
+        lambda: _white(read_images(path, rows)),
+    )
 
-        def build() -> NDArray[np.uint8]:
-            return standin_dsprites.render(GRID.factors_of(rows))[..., None] * np.uint8(255)
-    else:
-        path = data_dir / "raw" / "dsprites" / FILE_NAME
-        if not path.exists():
-            raise_missing(path, "dsprites", standin="dsprites_standin")
-        key = {"file": file_stamp(path), "rows": rows_digest(rows)}
-        folder = data_dir / "processed" / "dsprites"
 
-        def build() -> NDArray[np.uint8]:
-            return read_images(path, rows)[..., None] * np.uint8(255)
-
-    return cached_array(folder, key, build)
+def _white(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Pixels 0 and 255 in place of 0 and 1, with a channel axis."""
+    images *= np.uint8(255)
+    return images[..., None]
 
 
 def dsprites(
@@ -195,13 +201,14 @@ def dsprites(
     if variant == "incomplete":
         c, names = remove_concepts(c, names, _INCOMPLETE_REMOVES)
     factors, sizes = reindexed_factors(raw)
+    images = _images(Path(data_dir), rows, standin)
     parts = ["dsprites", "full" if gamma is None else f"g{gamma}"]
     parts += [scheme] if scheme == "published" else []
     parts += [variant] if variant != "complete" else []
     parts += ["standin"] if standin else []
     return ConceptDataset(
         name="_".join(parts),
-        x=_images(Path(data_dir), rows, standin),
+        x=images,
         c=c,
         y=y,
         concept_names=names,
@@ -213,4 +220,7 @@ def dsprites(
         factor_sizes=sizes,
         factor_kinds=GRID.kinds,
         notes=("Drawn stand-in for dSprites; nearly pixel-exact.",) if standin else (),
+        content_digest=mapped_digest(
+            images, standin_dsprites.GENERATOR if standin else "official", rows_digest(rows)
+        ),
     )

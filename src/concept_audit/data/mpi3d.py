@@ -17,6 +17,7 @@ from concept_audit.data.base import ConceptDataset
 from concept_audit.data.factor_grids import FactorGrid
 from concept_audit.data.files import (
     cached_array,
+    cached_rows,
     file_stamp,
     map_npz_array,
     raise_missing,
@@ -115,10 +116,12 @@ def mpi3d(
     digest = None
     images: Any
     if standin:
-        images = cached_array(
+        images = cached_rows(
             folder / "processed" / "mpi3d_standin",
             {"generator": standin_mpi3d.GENERATOR, "rows": rows_digest(rows)},
-            lambda: standin_mpi3d.render(GRID.factors_of(rows)),
+            lambda some: standin_mpi3d.render(GRID.factors_of(rows[some])),
+            shape=(len(rows), 64, 64, 3),
+            group=standin_mpi3d.geometry_of(GRID.factors_of(rows)),
         )
     else:
         path = folder / "raw" / "mpi3d" / FILE_NAME

@@ -7,7 +7,7 @@ Concepts, task and gamma follow the Leakage paper, appendix A.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from concept_audit.data.factor_grids import (
 from concept_audit.data.files import (
     DatasetFileError,
     cached_array,
+    cached_rows,
     file_stamp,
+    mapped_digest,
     raise_missing,
     read_h5_rows,
     rows_digest,
@@ -112,22 +114,21 @@ def read_images(
 
 def _images(data_dir: Path, rows: NDArray[np.int64], standin: bool) -> NDArray[np.uint8]:
     if standin:
-        key: dict[str, Any] = {"generator": standin_shapes3d.GENERATOR, "rows": rows_digest(rows)}
-        folder = data_dir / "processed" / "shapes3d_standin"
-
-        def build() -> NDArray[np.uint8]:
-            return standin_shapes3d.render(GRID.factors_of(rows))
-    else:
-        path = data_dir / "raw" / "shapes3d" / FILE_NAME
-        if not path.exists():
-            raise_missing(path, "shapes3d", standin="shapes3d_standin")
-        key = {"file": file_stamp(path), "rows": rows_digest(rows)}
-        folder = data_dir / "processed" / "shapes3d"
-
-        def build() -> NDArray[np.uint8]:
-            return read_images(path, rows)
-
-    return cached_array(folder, key, build)
+        return cached_rows(
+            data_dir / "processed" / "shapes3d_standin",
+            {"generator": standin_shapes3d.GENERATOR, "rows": rows_digest(rows)},
+            lambda some: standin_shapes3d.render(GRID.factors_of(rows[some])),
+            shape=(len(rows), 64, 64, 3),
+            group=standin_shapes3d.geometry_of(GRID.factors_of(rows)),
+        )
+    path = data_dir / "raw" / "shapes3d" / FILE_NAME
+    if not path.exists():
+        raise_missing(path, "shapes3d", standin="shapes3d_standin")
+    return cached_array(
+        data_dir / "processed" / "shapes3d",
+        {"file": file_stamp(path), "rows": rows_digest(rows)},
+        lambda: read_images(path, rows),
+    )
 
 
 def shapes3d(
@@ -179,13 +180,14 @@ def shapes3d(
     if variant == "incomplete":
         c, names = remove_concepts(c, names, _INCOMPLETE_REMOVES)
     factors, sizes = reindexed_factors(raw)
+    images = _images(Path(data_dir), rows, standin)
     parts = ["shapes3d", "full" if gamma is None else f"g{gamma}"]
     parts += [scheme] if scheme == "published" else []
     parts += [variant] if variant != "complete" else []
     parts += ["standin"] if standin else []
     return ConceptDataset(
         name="_".join(parts),
-        x=_images(Path(data_dir), rows, standin),
+        x=images,
         c=c,
         y=y,
         concept_names=names,
@@ -200,5 +202,8 @@ def shapes3d(
         factor_kinds=GRID.kinds,
         notes=(
             ("Drawn stand-in for 3dshapes; without wall and floor texture.",) if standin else ()
+        ),
+        content_digest=mapped_digest(
+            images, standin_shapes3d.GENERATOR if standin else "official", rows_digest(rows)
         ),
     )

@@ -24,7 +24,7 @@ from concept_audit.data.standins.polytopes import (
 )
 from concept_audit.store.atomic import atomic_path
 
-__all__ = ["GENERATOR", "GRID", "render", "write_official"]
+__all__ = ["GENERATOR", "GRID", "geometry_of", "render", "write_official"]
 
 GENERATOR = "mpi3d-raycast-1"
 GRID = FactorGrid(
@@ -164,6 +164,13 @@ def _draw(
     return *window, moving.part[fine], _lit(moving.normal[fine])
 
 
+def geometry_of(factors: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Number of the outline, 0..57599: images of one outline differ in two colours only."""
+    moving = [1, 2, 3, 5, 6]
+    sizes = tuple(GRID.sizes[i] for i in moving)
+    return np.ravel_multi_index(tuple(np.asarray(factors)[:, moving].T), sizes).astype(np.int64)
+
+
 def render(factors: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Images of the given factors.
 
@@ -180,9 +187,7 @@ def render(factors: NDArray[np.integer]) -> NDArray[np.uint8]:
     array = np.asarray(factors)
     GRID.rows_of(array)  # refuses indices outside the grid
     images = np.empty((len(array), _SIDE, _SIDE, 3), dtype=np.uint8)
-    geometry = np.ravel_multi_index(
-        tuple(array[:, [1, 2, 3, 5, 6]].T), tuple(GRID.sizes[i] for i in (1, 2, 3, 5, 6))
-    )
+    geometry = geometry_of(array)
     order = np.argsort(geometry, kind="stable")
     drawn_as, drawn = -1, None
     for row in order:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from concept_audit.data.factor_grids import FactorGrid, groups_of_equal
 from concept_audit.store.atomic import atomic_path
 
-__all__ = ["GENERATOR", "GRID", "labels", "render", "write_official"]
+__all__ = ["GENERATOR", "GRID", "geometry_of", "labels", "render", "write_official"]
 
 GENERATOR = "shapes3d-raycast-1"
 GRID = FactorGrid(
@@ -235,6 +235,13 @@ def _layers(shape: int, scale: float, degrees: float) -> NDArray[np.uint16]:
     return layers
 
 
+def geometry_of(factors: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Number of the outline, 0..479: images of one outline differ in their hues only."""
+    return np.ravel_multi_index(tuple(np.asarray(factors)[:, 3:].T), GRID.sizes[3:]).astype(
+        np.int64
+    )
+
+
 def render(factors: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Images of the given factors.
 
@@ -250,7 +257,7 @@ def render(factors: NDArray[np.integer]) -> NDArray[np.uint8]:
     array = np.asarray(factors)
     GRID.rows_of(array)  # refuses indices outside the grid
     images = np.empty((len(array), _SIDE, _SIDE, 3), dtype=np.uint8)
-    geometry = np.ravel_multi_index(tuple(array[:, 3:].T), GRID.sizes[3:])
+    geometry = geometry_of(array)
     half = _OVERSAMPLING**2 // 2
     for rows in groups_of_equal(geometry):
         scale, shape, orientation = (int(value) for value in array[rows[0], 3:])
@@ -279,7 +286,7 @@ def labels(factors: NDArray[np.integer]) -> NDArray[np.float64]:
     )
 
 
-def write_official(path: str | Path, *, grid: FactorGrid = GRID, block: int = 4800) -> None:
+def write_official(path: str | Path, *, grid: FactorGrid = GRID, block: int = 48_000) -> None:
     """Write the h5 of the official file: `images` and `labels`, block by block.
 
     A smaller `grid` takes the first values of each factor, for tests and demonstrations.
