@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,24 @@ import pandas as pd
 from concept_audit.pipeline.compare import compare
 from concept_audit.pipeline.evaluate import Evaluation
 from concept_audit.pipeline.plan import config_dir
+from concept_audit.pipeline.progress import Progress
 from concept_audit.pipeline.schema import check_targets
 from concept_audit.reporting.paper_values import read_paper_values
-from concept_audit.store.atomic import write_json
+from concept_audit.reporting.style import save
+from concept_audit.store.atomic import atomic_path, write_json
 from concept_audit.store.keys import canonical_json, code_digest
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.results import collect, read_rows, rows_frame, write_rows
 
-__all__ = ["Drawn", "clear_members", "draw_artefact", "note_members", "paper_values", "rows_of"]
+__all__ = [
+    "Drawn",
+    "clear_members",
+    "draw_all",
+    "draw_artefact",
+    "note_members",
+    "paper_values",
+    "rows_of",
+]
 
 
 @dataclass(frozen=True)
@@ -84,11 +96,23 @@ def rows_of(layout: OutputLayout, name: str) -> pd.DataFrame:
     return read_rows(_folder(layout, name) / "rows.parquet")
 
 
-def _key(members: Mapping[str, Any], artefact: Mapping[str, Any]) -> str:
+def _state(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) -> tuple[str, bool]:
+    """Key of what the artefact would be drawn from, and whether it was drawn from just that."""
+    paper, stem = name.split("/")
     target = artefact.get("draw") or artefact["build"]
     digest = code_digest(["concept_audit.pipeline.compare", target.rpartition(".")[0]])
-    text = canonical_json([dict(members), dict(artefact), digest])
-    return hashlib.sha256(text.encode()).hexdigest()
+    text = canonical_json(
+        [_members(layout, name), dict(artefact), paper_values(paper).to_csv(), digest]
+    )
+    key = hashlib.sha256(text.encode()).hexdigest()
+    file = (
+        layout.figure_path(paper, stem, "svg")
+        if "draw" in artefact
+        else layout.table_path(paper, stem, "csv")
+    )
+    note = _folder(layout, name) / ".drawn.json"
+    known = json.loads(note.read_text()).get("key") if note.is_file() else None
+    return key, known == key and file.is_file()
 
 
 def draw_artefact(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) -> Drawn:
@@ -100,36 +124,60 @@ def draw_artefact(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) 
     members = _members(layout, name)
     if not members:
         return Drawn(name, "failed", "no run of this artefact is stored; run its experiment first.")
-    values = paper_values(paper)
-    key = _key(members, {**artefact, "paper_values": values.to_csv()})
-    note = _folder(layout, name) / ".drawn.json"
-    files = [
-        layout.figure_path(paper, stem, "svg")
-        if "draw" in artefact
-        else layout.table_path(paper, stem, "csv")
-    ]
-    known = json.loads(note.read_text()).get("key") if note.is_file() else None
-    if known == key and all(path.is_file() for path in files):
+    key, current = _state(layout, name, artefact)
+    if current:
         return Drawn(name, "unchanged")
+    target = artefact.get("draw") or artefact["build"]
+    check_targets({"_target_": target})
     try:
         keys = {run: list(info["evaluations"].values()) for run, info in members.items()}
         collected = collect(layout, evaluation_keys=keys).assign(paper=paper)
         rows = compare(rows_frame(collected), artefact.get("compare") or ())
         write_rows(_folder(layout, name) / "rows.parquet", rows, evaluation=name)
+        function = hydra.utils.get_method(target)
         if "draw" in artefact:
-            check_targets({"_target_": artefact["draw"]})
-            figure = hydra.utils.get_method(artefact["draw"])(rows)
-            from concept_audit.reporting.style import save
-
-            save(figure, layout.figure_path(paper, stem, "svg").with_suffix(""))
+            save(function(rows), layout.figure_path(paper, stem, "svg").with_suffix(""))
         else:
-            check_targets({"_target_": artefact["build"]})
-            table = hydra.utils.get_method(artefact["build"])(rows, values)
-            from concept_audit.store.atomic import atomic_path
-
+            table = function(rows, paper_values(paper))
             with atomic_path(layout.table_path(paper, stem, "csv")) as temporary:
                 table.to_csv(temporary, index=False)
     except (ValueError, KeyError, OSError, TypeError) as error:
         return Drawn(name, "failed", f"{error}\n{traceback.format_exc(limit=6)}")
-    write_json(note, {"key": key, "runs": len(members)})
+    write_json(_folder(layout, name) / ".drawn.json", {"key": key, "runs": len(members)})
     return Drawn(name, "drawn")
+
+
+def _draw_in_process(root: str, name: str, artefact: Mapping[str, Any]) -> Drawn:
+    return draw_artefact(OutputLayout(root), name, artefact)
+
+
+def draw_all(
+    layout: OutputLayout, artefacts: Mapping[str, Mapping[str, Any]], *, jobs: int = 1
+) -> list[Drawn]:
+    """Draw many artefacts, in processes of their own where several have changed."""
+    with Progress("draw", len(artefacts)) as progress:
+        results, changed = [], []
+        for name, artefact in artefacts.items():
+            if layout.members(*name.split("/")) and _state(layout, name, artefact)[1]:
+                results.append(Drawn(name, "unchanged"))
+                progress.finish("skipped")
+            else:
+                changed.append(name)
+
+        def record(drawn: Drawn) -> None:
+            results.append(drawn)
+            progress.finish("done" if drawn.error is None else "failed")
+
+        if jobs <= 1 or len(changed) < 4:  # a process takes seconds to start
+            for name in changed:
+                record(draw_artefact(layout, name, artefacts[name]))
+        else:
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+                futures = [
+                    pool.submit(_draw_in_process, str(layout.root), name, artefacts[name])
+                    for name in changed
+                ]
+                for future in as_completed(futures):
+                    record(future.result())
+    return results

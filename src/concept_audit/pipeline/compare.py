@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from concept_audit.metrics import leakage_criterion, mean_interval, pooled_pearson
+from concept_audit.store.results import rows_frame
 
 __all__ = ["COMPARISONS", "SETTING", "compare"]
 
@@ -45,26 +47,36 @@ def _one_number_per_run(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["scope"] == "run") & rows["repeat"].isna()]
 
 
-def means(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def means(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean over the trainings of each setting, with the 95 % t interval."""
     runs = _one_number_per_run(rows)
     runs = runs[~runs["metric"].isin(_SINGLE_MODEL)]
-    result = []
-    for key, group in _groups(runs, SETTING + _QUANTITY):
-        values = group["value"].to_numpy(dtype=float)
+    if runs.empty:
+        return rows_frame([])
+    number = _groups(runs, SETTING + _QUANTITY).ngroup().to_numpy()
+    order = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    result = runs.iloc[order[starts]][[*SETTING, *_QUANTITY, "paper", "n_samples"]].reset_index(
+        drop=True
+    )
+    intervals, notes = [], []
+    for values in np.split(runs["value"].to_numpy(float)[order], starts[1:]):
         finite = values[np.isfinite(values)]
-        row = dict(zip(SETTING + _QUANTITY, key, strict=True))
-        row.update(scope="mean", n_runs=len(finite), n_samples=group["n_samples"].iloc[0])
-        row["paper"] = group["paper"].iloc[0]
-        if len(finite) > 1:
-            interval = mean_interval(finite)
-            row.update(value=interval.mean, low=interval.low, high=interval.high)
-        else:
-            row.update(value=float(finite[0]) if len(finite) else float("nan"))
-        if len(finite) < len(values):
-            row["note"] = f"undefined in {len(values) - len(finite)} of {len(values)} runs"
-        result.append(row)
-    return result
+        intervals.append(
+            (*_interval(finite), len(finite)) if len(finite) else (np.nan, np.nan, np.nan, 0)
+        )
+        lost = len(values) - len(finite)
+        notes.append(f"undefined in {lost} of {len(values)} runs" if lost else None)
+    result["scope"] = "mean"
+    result[["value", "low", "high"]] = np.array([line[:3] for line in intervals])
+    result["n_runs"] = [line[3] for line in intervals]
+    result["note"] = pd.Series(notes, dtype="string")
+    return rows_frame(result)
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    interval = mean_interval(values)
+    return interval.mean, interval.low, interval.high
 
 
 def reference_accuracies(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -189,8 +201,6 @@ def compare(rows: pd.DataFrame, names: Sequence[str] = ()) -> pd.DataFrame:
 
     Comparisons run in the given order and see what the earlier ones added.
     """
-    from concept_audit.store.results import rows_frame
-
     unknown = set(names) - set(COMPARISONS)
     if unknown:
         raise ValueError(f"artefact.compare names {sorted(unknown)}; known: {sorted(COMPARISONS)}.")
@@ -198,7 +208,4 @@ def compare(rows: pd.DataFrame, names: Sequence[str] = ()) -> pd.DataFrame:
         more = COMPARISONS[name](rows)
         if more:
             rows = pd.concat([rows, rows_frame(more)], ignore_index=True)
-    summary = means(rows)
-    if summary:
-        rows = pd.concat([rows, rows_frame(summary)], ignore_index=True)
-    return rows
+    return rows_frame(pd.concat([rows, means(rows)], ignore_index=True))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import queue
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from concept_audit.pipeline.plan import config_dir
@@ -63,6 +64,24 @@ def _groups(items: Sequence[KeyedCell]) -> list[list[KeyedCell]]:
     return sorted(pieces, key=len, reverse=True)
 
 
+def _group_name(items: Sequence[KeyedCell]) -> str:
+    """Name of a group of cells."""
+    return hashlib.sha256(" ".join(item.key for item in items).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices of a few dozen rows gain nothing from a second thread and lose time to it."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
     names = ("accelerator", "devices", "strategy", "precision", "sync_batchnorm")
     return {name: config["trainer"][name] for name in names}
@@ -95,20 +114,23 @@ def _train(
     def progress(epoch: int, n_epochs: int, losses: Mapping[Any, float]) -> None:
         report(items[0].key, len(items) * epoch / n_epochs)
 
-    resume_path = layout.resume_path(items[0].key)
+    # Named after all of the group: a group of other members must not read this one's state.
+    resume_path = layout.root / "resume" / f"{_group_name(items)}.ckpt"
+    resume_path.parent.mkdir(parents=True, exist_ok=True)
     gpu = config["trainer"]["accelerator"] == "gpu"
     device = "cuda" if gpu else "cpu"
     if group_key(members[0]) is not None:
         from concept_audit.training.bank import train_bank
 
-        results = train_bank(
-            members,
-            dataset,
-            recipe=recipe,
-            progress=progress,
-            resume_path=resume_path,
-            device=device,
-        )
+        with _one_thread():
+            results = train_bank(
+                members,
+                dataset,
+                recipe=recipe,
+                progress=progress,
+                resume_path=resume_path,
+                device=device,
+            )
     else:
         from concept_audit.training.fitting import fit_single
 

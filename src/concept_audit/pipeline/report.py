@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
-from concept_audit.pipeline.artefacts import draw_artefact, paper_values, rows_of
+from concept_audit.pipeline.artefacts import draw_all, paper_values, rows_of
 from concept_audit.pipeline.claims import check_claims
 from concept_audit.pipeline.plan import config_dir, experiment_names
 from concept_audit.pipeline.runs import StoredRun
@@ -84,19 +84,23 @@ def _section(layout: OutputLayout, name: str) -> ArtefactSection:
     try:
         rows = rows_of(layout, name)
     except FileNotFoundError:
-        return section(error=f"not run yet: concept-audit run experiment={name}")
+        return section(not_run=f"concept-audit run experiment={name}")
     values = paper_values(paper)
     figure: FigureImage | None
-    if "build" in artefact:
-        path = layout.table_path(paper, stem, "csv")
-        table, figure = pd.read_csv(path), None
-        beside = "linear output" if table["beside"].notna().any() else ""
-    elif not layout.figure_path(paper, stem, "svg").is_file():
+    drawn = (
+        layout.table_path(paper, stem, "csv")
+        if "build" in artefact
+        else layout.figure_path(paper, stem, "svg")
+    )
+    if not drawn.is_file():
         return section(error="its rows are stored but it was not drawn: concept-audit report")
+    if "build" in artefact:
+        table, figure = pd.read_csv(drawn), None
+        beside = "linear output" if table["beside"].notna().any() else ""
     else:
         table, beside = unprinted(rows, values, stem), ""
         figure = FigureImage.from_file(
-            layout.figure_path(paper, stem, "svg"),
+            drawn,
             caption=artefact["title"],
             relative_to=layout.report,
         )
@@ -233,10 +237,9 @@ def main(argv: Sequence[str]) -> int:
         )
         return 1
     good = True
-    for name in names:
-        drawn = draw_artefact(layout, name, artefact_of(name))
+    for drawn in draw_all(layout, {name: artefact_of(name) for name in names}, jobs=2):
         if drawn.error is not None:
-            print(f"{name} was not drawn: {drawn.error}", file=sys.stderr)
+            print(f"{drawn.name} was not drawn: {drawn.error}", file=sys.stderr)
             good = False
     write(layout)
     print(f"report: {layout.report_html}")

@@ -71,8 +71,7 @@ def planned_experiments(
 
 def _reproduce_paper(paper: str, overrides: Sequence[str], layout: OutputLayout) -> bool:
     """Train, evaluate and draw one paper; True when nothing failed."""
-    from concept_audit.pipeline.artefacts import clear_members, draw_artefact
-    from concept_audit.pipeline.progress import Progress
+    from concept_audit.pipeline.artefacts import clear_members, draw_all
     from concept_audit.pipeline.run import run_cells
 
     started = time.monotonic()
@@ -83,14 +82,9 @@ def _reproduce_paper(paper: str, overrides: Sequence[str], layout: OutputLayout)
         clear_members(layout, item.name)
     results = run_cells(cells)
     failed = any(result.error is not None for result in results)
-    errors = []
-    with Progress("draw", len(experiments)) as progress:
-        for item in experiments:
-            drawn = draw_artefact(layout, item.name, item.artefact)
-            state = {"drawn": "done", "unchanged": "skipped"}.get(drawn.state, "failed")
-            progress.finish(state)
-            if drawn.error is not None:
-                errors.append(drawn)
+    jobs = int(cells[0].config["trainer"]["jobs"]) if cells else 1
+    drawn_all = draw_all(layout, {item.name: item.artefact for item in experiments}, jobs=jobs)
+    errors = [drawn for drawn in drawn_all if drawn.error is not None]
     for drawn in errors:
         print(f"  {drawn.name} was not drawn: {drawn.error}", file=sys.stderr)
     print(f"{paper}: {time.monotonic() - started:.0f} s", file=sys.stderr)

@@ -1,0 +1,157 @@
+"""Reuse and resume: what is done stays done, what was killed goes on to the same numbers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from concept_audit.pipeline.execute import execute
+from concept_audit.pipeline.plan import expand
+from concept_audit.pipeline.resume import cell_key, key_of_evaluation
+from concept_audit.store.bundle import read_bundle
+from concept_audit.store.layout import OutputLayout
+from concept_audit.store.results import collect
+
+SMALL = ["profile=smoke", "trainer.jobs=1"]
+
+
+def _cells(folder: Path, *overrides: str):
+    return expand([*SMALL, f"paths.output_dir={folder}", *overrides])
+
+
+def _trained(layout: OutputLayout) -> dict[str, int]:
+    return {key: layout.checkpoint_path(key).stat().st_mtime_ns for key in layout.run_keys()}
+
+
+def test_an_added_weight_trains_only_what_is_new(tmp_path):
+    layout = OutputLayout(tmp_path)
+    execute(_cells(tmp_path, "lambda_concept=0.1,1", "evaluation=[accuracy]"))
+    before = _trained(layout)
+    assert len(before) == 2
+    execute(_cells(tmp_path, "lambda_concept=0.1,1,5", "evaluation=[accuracy]"))
+    after = _trained(layout)
+    assert len(after) == 3
+    assert {key: after[key] for key in before} == before
+
+
+def test_an_added_evaluation_trains_nothing(tmp_path):
+    layout = OutputLayout(tmp_path)
+    execute(_cells(tmp_path, "evaluation=[accuracy]"))
+    before = _trained(layout)
+    (result,) = execute(_cells(tmp_path, "evaluation=[accuracy,leakage]"))
+    assert result.error is None
+    assert _trained(layout) == before
+    assert {"task_accuracy", "ctl"} <= set(collect(layout)["metric"])
+
+
+def test_where_files_lie_and_what_is_drawn_do_not_move_a_key(tmp_path):
+    (one,) = _cells(tmp_path)
+    (other,) = _cells(tmp_path / "elsewhere", "evaluation=[accuracy]", "logger=wandb_offline")
+    assert cell_key(one).key == cell_key(other).key
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["lambda_concept=2", "fold=1", "recipe.lr=0.01", "data.delta=0.5", "encoder.widths=[8]"],
+)
+def test_what_moves_numbers_moves_the_key(tmp_path, override):
+    (one,) = _cells(tmp_path)
+    (other,) = _cells(tmp_path, override)
+    assert cell_key(one).key != cell_key(other).key
+
+
+def test_a_hard_model_is_one_run_for_all_weights(tmp_path):
+    cells = _cells(tmp_path, "model=cbm_hard", "lambda_concept=0.1,1")
+    assert len({cell_key(cell).key for cell in cells}) == 1
+
+
+def test_an_edited_metric_moves_the_evaluation_and_not_the_run(tmp_path, monkeypatch):
+    from concept_audit.pipeline import resume
+
+    (cell,) = _cells(tmp_path)
+    leakage = cell.config["evaluation"]["leakage"]
+    run = cell_key(cell).key
+    before = key_of_evaluation(run, {"test": "0"}, leakage)
+    real = resume._digest
+
+    def edited(modules):
+        touched = any("evaluations.leakage" in module for module in modules)
+        return real(modules) + ("edited" if touched else "")
+
+    monkeypatch.setattr(resume, "_digest", edited)
+    assert cell_key(cell).key == run
+    assert key_of_evaluation(run, {"test": "0"}, leakage) != before
+    accuracy = cell.config["evaluation"]["accuracy"]
+    monkeypatch.setattr(resume, "_digest", real)
+    plain = key_of_evaluation(run, {"test": "0"}, accuracy)
+    monkeypatch.setattr(resume, "_digest", edited)
+    assert key_of_evaluation(run, {"test": "0"}, accuracy) == plain
+
+
+def test_a_failing_cell_leaves_the_others_and_says_why(tmp_path):
+    cells = _cells(tmp_path, "recipe.lr=0.001,1.0e+30", "evaluation=[accuracy]")
+    good, bad = execute(cells)
+    assert good.error is None
+    assert bad.error is not None
+    assert "lambda" in bad.error
+    assert "epoch" in bad.error or "step" in bad.error
+
+
+def test_an_unwritable_folder_is_refused_before_training(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(OSError, match=r"paths\.output_dir"):
+        execute(_cells(blocked))
+
+
+def _start(folder: Path, epochs: int) -> subprocess.Popen[str]:
+    arguments = [
+        *SMALL, f"paths.output_dir={folder}", f"recipe.epochs={epochs}", "evaluation=[accuracy]",
+        "model=cbm_soft",
+    ]  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "concept_audit.pipeline", "run", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_a_killed_training_goes_on_to_the_same_numbers(tmp_path):
+    epochs = 120
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert _start(whole, epochs).wait(timeout=300) == 0
+    process = _start(broken, epochs)
+    deadline = time.monotonic() + 240
+    while not list(broken.glob("resume/*.ckpt")):
+        assert time.monotonic() < deadline, "no state was saved"
+        assert process.poll() is None, "training ended before it could be killed"
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not list(broken.glob("runs/*/checkpoint.ckpt"))
+    assert _start(broken, epochs).wait(timeout=300) == 0
+    (key,) = OutputLayout(whole).run_keys()
+    assert OutputLayout(broken).run_keys() == [key]
+    for split in ("val", "test"):
+        one = read_bundle(OutputLayout(whole).bundle_path(key, split)).arrays
+        other = read_bundle(OutputLayout(broken).bundle_path(key, split)).arrays
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+    assert not list(broken.glob("resume/*.ckpt"))
+
+
+def test_two_processes_share_a_folder_and_train_once(tmp_path):
+    processes = [_start(tmp_path, 20) for _ in range(2)]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    layout = OutputLayout(tmp_path)
+    assert len(layout.run_keys()) == 1
+    rows = collect(layout)
+    assert (rows["metric"] == "task_accuracy").sum() == 1
