@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from concept_audit.data import dsprites as dsprites_module
-from concept_audit.data import files as files_module
 from concept_audit.data import shapes3d as shapes3d_module
 from concept_audit.data.dsprites import dsprites
 from concept_audit.data.factor_grids import FactorGrid
@@ -18,6 +17,7 @@ from concept_audit.data.files import DatasetFileError, DatasetMissingError
 from concept_audit.data.shapes3d import shapes3d
 from concept_audit.data.standins import dsprites as standin_dsprites
 from concept_audit.data.standins import shapes3d as standin_shapes3d
+from concept_audit.store import array_cache
 
 FACTORY = {"dsprites": dsprites, "shapes3d": shapes3d}
 MODULE = {"dsprites": dsprites_module, "shapes3d": shapes3d_module}
@@ -308,8 +308,8 @@ def test_the_official_file_is_found_under_the_data_folder(tmp_path, monkeypatch)
 @pytest.mark.parametrize("name", ["dsprites", "shapes3d"])
 def test_many_images_are_drawn_by_blocks_and_mapped(tmp_path, monkeypatch, name):
     small = FACTORY[name](data_dir=tmp_path / "a", standin=True, max_samples=25)
-    monkeypatch.setattr(files_module, "_ROWS_PER_BLOCK", 7)
-    monkeypatch.setattr(files_module, "_MEMORY_BYTES", 0)
+    monkeypatch.setattr(array_cache, "_ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr(array_cache, "_MEMORY_BYTES", 0)
     large = FACTORY[name](data_dir=tmp_path / "b", standin=True, max_samples=25)
     assert isinstance(large.x, np.memmap)
     np.testing.assert_array_equal(large.x, small.x)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from concept_audit.data.base import ConceptDataset
 from concept_audit.data.files import (
     DatasetFileError,
-    cached_array,
     file_stamp,
     raise_missing,
     read_npz_rows,
@@ -26,6 +25,7 @@ from concept_audit.data.files import (
 )
 from concept_audit.data.selection import subset_rows
 from concept_audit.data.standins import cars3d as standin_cars3d
+from concept_audit.store.array_cache import cached_array
 
 __all__ = ["CONCEPT_NAMES", "GRID", "PACKED_NAME", "cars3d", "read_folder"]
 

@@ -23,10 +23,7 @@ from concept_audit.data.factor_grids import (
 )
 from concept_audit.data.files import (
     DatasetFileError,
-    cached_array,
-    cached_rows,
     file_stamp,
-    mapped_digest,
     raise_missing,
     read_npz_rows,
     rows_digest,
@@ -35,6 +32,7 @@ from concept_audit.data.selection import check_choice, check_gamma, subset_rows
 from concept_audit.data.splits import every_eighth_split
 from concept_audit.data.standins import dsprites as standin_dsprites
 from concept_audit.data.tasks import DSPRITES_CLASSES, dsprites_task, remove_concepts
+from concept_audit.store.array_cache import cached_array, cached_rows, mapped_digest
 
 __all__ = ["CONCEPT_NAMES", "FILE_NAME", "GRID", "dsprites", "read_images"]
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concept_audit.data.files import DatasetFileError, cache_path, load_cached
+from concept_audit.data.files import DatasetFileError
 from concept_audit.data.selection import check_choice
+from concept_audit.store.array_cache import cache_path, load_cached
 from concept_audit.store.atomic import atomic_path
 
 __all__ = ["ImageFiles", "decoded_images"]

@@ -15,16 +15,10 @@ from numpy.typing import NDArray
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.data.factor_grids import FactorGrid
-from concept_audit.data.files import (
-    cached_array,
-    cached_rows,
-    file_stamp,
-    map_npz_array,
-    raise_missing,
-    rows_digest,
-)
+from concept_audit.data.files import file_stamp, map_npz_array, raise_missing, rows_digest
 from concept_audit.data.selection import subset_rows
 from concept_audit.data.standins import mpi3d as standin_mpi3d
+from concept_audit.store.array_cache import cached_array, cached_rows
 
 __all__ = ["CONCEPT_NAMES", "FILE_NAME", "GRID", "map_images", "mpi3d"]
 

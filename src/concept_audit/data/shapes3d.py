@@ -22,10 +22,7 @@ from concept_audit.data.factor_grids import (
 )
 from concept_audit.data.files import (
     DatasetFileError,
-    cached_array,
-    cached_rows,
     file_stamp,
-    mapped_digest,
     raise_missing,
     read_h5_rows,
     rows_digest,
@@ -34,6 +31,7 @@ from concept_audit.data.selection import check_choice, check_gamma, subset_rows
 from concept_audit.data.splits import three_way_split
 from concept_audit.data.standins import shapes3d as standin_shapes3d
 from concept_audit.data.tasks import SHAPES3D_CLASSES, remove_concepts, shapes3d_task
+from concept_audit.store.array_cache import cached_array, cached_rows, mapped_digest
 
 __all__ = ["CONCEPT_NAMES", "FILE_NAME", "GRID", "read_images", "shapes3d"]
 
