@@ -77,7 +77,9 @@ def test_ois_trained_heads_agree_with_the_stored_runs(reference):
         if row["concepts"] != "soft" or row["params"]["s"] != 82:
             continue
         data = cbm_like(**row["params"])
-        ours = oracle_impurity_score(data["soft"], data["ground_truth_as_concepts"], heads="joint")
+        ours = oracle_impurity_score(  # 50 of 200 epochs: converged, 0.240 against 0.258
+            data["soft"], data["ground_truth_as_concepts"], heads="joint", epochs=50
+        )
         assert abs(ours.mean - row["trained_200_epochs_batch_64"]["mean"]) < 0.06
 
 
