@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from concept_audit.council.judges.annotation import AnnotationJudge
 from concept_audit.council.judges.base import Judge, JudgeError, JudgeImage, JudgeItem, Reply
 from concept_audit.council.judges.embedding import EmbeddingJudge
 from concept_audit.council.judges.scripted import ScriptedJudge, noisy_expert
-from concept_audit.council.judging import judge_pairs, judge_panel
+from concept_audit.council.judging import batching_check, judge_pairs, judge_panel
 
 
 def item(image="1", model="a", names=("red crown", "black bib"), image_data=None, **options):
@@ -214,8 +215,6 @@ def test_equal_calls_are_made_once(store):
     class Blind(Counting):
         @property
         def identity(self):
-            from dataclasses import replace
-
             return replace(super().identity, reads_items=False)
 
     judge = Blind(lambda request: 5)
@@ -252,6 +251,28 @@ def test_a_panel_refuses_to_shrink(tmp_path):
         judge_panel(ITEMS, [present], {})
     reports = judge_panel(ITEMS, [present], stores, scale_max=9)
     assert reports["present"].rows[0]["protocol_id"] == "cbx-s9-sum1-p1"
+
+
+def test_batching_is_checked_one_by_one(tmp_path):
+    items = [item(str(i)) for i in range(40)]
+    batched = [{"score": 5 if i % 2 else 6} for i in range(40)]
+    single = Counting(lambda request: 5)
+    with ReplyStore(tmp_path / "r.jsonl") as store:
+        found = batching_check(items, batched, single, store, share=0.5)
+        assert (found.n_items, len(single.asked)) == (20, 20)
+        assert found.changed == found.n_changed / 20
+        assert 4 <= found.n_changed <= 16
+        assert batching_check(items, batched, single, store, share=0.001).n_items == 1
+        with pytest.raises(ValueError, match="got 40 and 1"):
+            batching_check(items, batched[:1], single, store)
+
+        class Wide(ScriptedJudge):
+            @property
+            def identity(self):
+                return replace(super().identity, batch_size=4)
+
+        with pytest.raises(ValueError, match="single must have batch_size 1, got 4"):
+            batching_check(items, batched, Wide({}), store)
 
 
 def test_judges_follow_the_protocol():

@@ -171,6 +171,17 @@ def test_an_incomplete_item_is_left_out_unless_asked():
     assert scaled.incomplete == (("d", "1", "a"),)
 
 
+def test_coverage_is_that_of_the_manifest():
+    rows = rows_of([{"a": {"j": 9}, "b": {"j": 5}}])
+    images = {"d": ["0", "1"], "e": ["7"]}
+    entry = benchmark_scores(rows, images=images, n_resamples=5).get("a", "d")
+    assert (entry.value, entry.n_images, entry.n_expected, entry.partial) == (None, 1, 2, 1.0)
+    assert benchmark_scores(rows, images=images, n_resamples=5).get("a").n_expected == 3
+    assert benchmark_scores(rows, images={"d": ["0"]}, n_resamples=5).get("a").rank == 1
+    with pytest.raises(ValueError, match="d lacks 1, first '0'"):
+        benchmark_scores(rows, images={"d": ["1"]}, n_resamples=5)
+
+
 def test_intervals_cover_a_known_mean():
     # Coverage of the mean of 100 uniform grades: 95 % nominal, 200 trials, 3 standard errors.
     rng = np.random.default_rng(0)

@@ -20,6 +20,7 @@ _HOME: dict[str, str] = {
     "ShownConcept": "explanations",
     "SubsetManifest": "subsets",
     "accuracy_at_effective_concepts": "sparsity",
+    "batching_check": "judging",
     "benchmark_scores": "scoring",
     "bradley_terry": "agreement",
     "chance_levels": "alignment",

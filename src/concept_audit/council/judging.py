@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from concept_audit.council.judges.base import Judge, JudgeError, JudgeItem, JudgeRequest, Reply
 from concept_audit.council.parsing import (
     ParsedPreference,
@@ -31,7 +33,14 @@ from concept_audit.council.prompts import (
 )
 from concept_audit.council.reply_store import ReplyStore, reply_key
 
-__all__ = ["JudgingReport", "judge_items", "judge_pairs", "judge_panel"]
+__all__ = [
+    "BatchingCheck",
+    "JudgingReport",
+    "batching_check",
+    "judge_items",
+    "judge_pairs",
+    "judge_panel",
+]
 
 VALIDATED_SHARE = 0.95  # below it a judge's panel is no longer the one that was validated
 _LARGER_BUDGET = 4
@@ -210,6 +219,52 @@ def judge_panel(
         if callable(release):  # large models leave memory before the next is loaded
             release()
     return reports
+
+
+@dataclass(frozen=True)
+class BatchingCheck:
+    """Scores given in batches against scores given one by one."""
+
+    n_items: int
+    n_changed: int
+
+    @property
+    def changed(self) -> float:
+        """Share of scores that differ."""
+        return self.n_changed / self.n_items
+
+
+def batching_check(
+    items: Sequence[JudgeItem],
+    rows: Sequence[Mapping[str, Any]],
+    single: Judge,
+    store: ReplyStore,
+    *,
+    share: float = 0.05,
+    seed: int = 0,
+    **options: Any,
+) -> BatchingCheck:
+    """Score a random part of the items again, one by one, and count the scores that changed.
+
+    Parameters
+    ----------
+    items, rows : what was scored, and the rows that `judge_items` gave, in the same order
+    single : the same judge with one request at a time
+    store : of the single judge
+    share, seed : part of the items, at least one, and the seed of its choice
+    options : as in `judge_items`
+    """
+    if len(items) != len(rows) or not items:
+        raise ValueError(
+            f"items and rows must agree and not be empty: got {len(items)} and {len(rows)}."
+        )
+    if single.identity.batch_size != 1:
+        raise ValueError(f"single must have batch_size 1, got {single.identity.batch_size}.")
+    count = max(1, round(share * len(items)))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(items), count, replace=False))
+    again = judge_items([items[i] for i in chosen], single, store, **options).rows
+    changed = sum(row["score"] != rows[i]["score"] for i, row in zip(chosen, again, strict=True))
+    return BatchingCheck(count, changed)
 
 
 @dataclass

@@ -49,6 +49,7 @@ def write_leaderboard(
     title: str = "CBX leaderboard",
     date: str = "",
     notes: Sequence[str] = (),
+    images: Mapping[str, Sequence[str]] | None = None,
     scale_max: int = 9,
     n_resamples: int = 2000,
     seed: int = 0,
@@ -62,6 +63,7 @@ def write_leaderboard(
     items : the explanations behind them; those with an image show it
     models : what is known of the models; a model without an entry shows its name alone
     title, date, notes : shown on top; a note says what is unusual, such as stand-in data
+    images : image names per data set that count as full coverage, as in `benchmark_scores`
     scale_max : K of the scale 1..K
     n_resamples, seed : of the bootstrap intervals
 
@@ -74,7 +76,9 @@ def write_leaderboard(
     ValueError  without rows, or with rows of several protocols.
     """
     root = Path(folder)
-    scores = benchmark_scores(rows, scale_max=scale_max, n_resamples=n_resamples, seed=seed)
+    scores = benchmark_scores(
+        rows, scale_max=scale_max, images=images, n_resamples=n_resamples, seed=seed
+    )
     entries = {entry.name: entry for entry in models}
     board = _board(scores, rows, entries)
     pages = _pages(scores, rows, items)

@@ -315,6 +315,7 @@ def benchmark_scores(
     *,
     scale_max: int = 9,
     judges: Sequence[str] | None = None,
+    images: Mapping[str, Sequence[str]] | None = None,
     incomplete: Literal["refuse", "scale"] = "refuse",
     n_resamples: int = 2000,
     confidence: float = 0.95,
@@ -327,6 +328,8 @@ def benchmark_scores(
     rows : table with `dataset`, `image_id`, `model`, `judge`, `score` (None where missing)
     scale_max : K of the scale 1..K
     judges : the panel; all judges of the rows by default
+    images : image names per data set that count as full coverage, as a manifest lists them; by
+        default every image that any model has
     incomplete : `refuse` leaves an item out that lacks a judge's score; `scale` uses the mean of
         the other judges instead
     n_resamples, confidence, seed : percentile bootstrap over images, the same draws for all models
@@ -355,15 +358,12 @@ def benchmark_scores(
         )
     panel = tuple(dict.fromkeys(judges or sorted({str(row["judge"]) for row in rows})))
     z, missing, order = _item_scores(rows, panel, scale_max, incomplete)
-    images: dict[str, list[str]] = {}
-    for dataset, image, _ in order:
-        if image not in images.setdefault(dataset, []):
-            images[dataset].append(image)
+    covered_by = _expected_images(order, images)
     models = tuple(dict.fromkeys(model for _, _, model in order))
 
     rng = np.random.default_rng(seed)
     tables, draws = {}, {}
-    for dataset, names in images.items():
+    for dataset, names in covered_by.items():
         table = np.array([[z.get((dataset, i, m), np.nan) for m in models] for i in names])
         rows_drawn = rng.integers(len(names), size=(n_resamples, len(names)))
         tables[dataset] = table
@@ -407,7 +407,7 @@ def benchmark_scores(
             )
     return BenchmarkScores(
         scores=tuple(entries),
-        datasets=tuple(images),
+        datasets=tuple(covered_by),
         models=models,
         judges=panel,
         scale_max=scale_max,
@@ -417,6 +417,26 @@ def benchmark_scores(
         incomplete=tuple(missing),
         p_better=p_better,
     )
+
+
+def _expected_images(
+    items: Sequence[tuple[str, str, str]], given: Mapping[str, Sequence[str]] | None
+) -> dict[str, list[str]]:
+    """Images per data set that a model must cover; others may not be scored."""
+    seen: dict[str, dict[str, None]] = {}
+    for dataset, image, _ in items:
+        seen.setdefault(dataset, {})[image] = None
+    if given is None:
+        return {dataset: list(names) for dataset, names in seen.items()}
+    expected = {dataset: list(map(str, names)) for dataset, names in given.items() if names}
+    for dataset, names in seen.items():
+        foreign = sorted(set(names) - set(expected.get(dataset, ())))
+        if foreign:
+            raise ValueError(
+                f"images must list every scored image, {dataset} lacks {len(foreign)}, first "
+                f"{foreign[0]!r}. Score the images of the manifest only."
+            )
+    return expected
 
 
 def _item_scores(
