@@ -390,7 +390,7 @@ def test_the_command_prints_licence_hash_and_faults(server, tmp_path, monkeypatc
 def test_the_command_sends_to_the_licence_page_where_a_click_is_needed(tmp_path, capsys):
     assert command.main(["data=ham10k", f"data_dir={tmp_path}"]) == 1
     err = capsys.readouterr().err
-    assert "HAM10000_metadata.csv has to be placed by hand" in err
+    assert "HAM10000_metadata.csv cannot be downloaded by a program" in err
     assert "accept the terms" in err
     (tmp_path / "raw" / "ham10k" / "HAM10000_metadata.csv").write_text("tampered")
     assert command.main(["data=ham10k", f"data_dir={tmp_path}"]) == 1

@@ -93,3 +93,15 @@ def test_wrong_arguments_name_what_exists(capsys):
     assert "concept-audit show data=" in capsys.readouterr().out
     assert main(["data=dsprite_standin"]) == 2
     assert "dsprites_standin" in capsys.readouterr().err
+
+
+def test_a_missing_or_wrong_dataset_is_said_in_one_sentence(tmp_path, capsys):
+    arguments = ["data=cub", f"paths.data_dir={tmp_path}", f"paths.output_dir={tmp_path}"]
+    assert main(arguments) == 1
+    err = capsys.readouterr().err
+    assert "CUB_200_2011/images.txt is missing" in err
+    assert "Run: concept-audit fetch data=cub" in err
+    assert "Traceback" not in err
+    assert main(["data=dsprites_standin", "data.gamma=9"]) == 2
+    assert "gamma must be 0..4" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -133,7 +133,7 @@ def read_tables(root: str | Path) -> CubTables:
     not exist, repeated images, a path that leads out of the folder.
     """
     folder = Path(root)
-    base = folder / "CUB_200_2011" if (folder / "CUB_200_2011").exists() else folder
+    base = folder if (folder / "images.txt").exists() else folder / "CUB_200_2011"
     if not (base / "images.txt").exists():
         raise_missing(base / "images.txt", "cub", standin="cub_standin")
     paths = _numbered(base / "images.txt")
@@ -304,7 +304,7 @@ def cub(
     y = tables.labels[rows]
     c = majority[y] if labels == "class" else tables.present[rows].astype(np.int64)
     names = tuple(tables.attribute_names[i] for i in positions)
-    base = root / "CUB_200_2011" if (root / "CUB_200_2011").exists() else root
+    base = root if (root / "images.txt").exists() else root / "CUB_200_2011"
     files = ImageFiles(
         [base / "images" / tables.paths[row] for row in rows],
         size=image_size,

@@ -256,7 +256,7 @@ def fetch_file(
             return FetchedFile(path, path.stat().st_size, sha256, was_there=True)
         found_before = f" The file that lies there is another one: {fault}."
     if not file.urls:
-        raise FetchError(f"{path} has to be placed by hand.{found_before}")
+        raise FetchError(f"{path} cannot be downloaded by a program.{found_before}")
     path.parent.mkdir(parents=True, exist_ok=True)
     if file.size is not None and shutil.disk_usage(path.parent).free < file.size:
         free = shutil.disk_usage(path.parent).free
