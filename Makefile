@@ -68,10 +68,11 @@ format: $(DEV_STAMP)  ## rewrite the sources in the project's style
 	$(BIN)/ruff format .
 
 bench: $(DEV_STAMP)  ## measure against named peers; rewrites tests/benchmarks/README.md
-	$(BIN)/python -m tests.benchmarks $(ARGS)
+	$(BIN)/python tests/benchmarks $(ARGS)
 
 lock: $(DEV_STAMP)  ## write the versions that are installed to requirements.lock
-	$(PIP) freeze --exclude-editable > requirements.lock
+	{ head -n 2 requirements.lock; $(PIP) freeze --exclude-editable; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
 
 clean:  ## remove caches; keeps .venv, data and outputs
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

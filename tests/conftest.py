@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-# One thread per numerical library: the tests run on two cores and must not fight over them.
+# One thread per numerical library: two test processes share two cores.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "2")
+    os.environ.setdefault(variable, "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 

@@ -130,7 +130,7 @@ def test_a_killed_training_goes_on_to_the_same_numbers(tmp_path):
     assert _start(whole, epochs).wait(timeout=300) == 0
     process = _start(broken, epochs)
     deadline = time.monotonic() + 240
-    while not list(broken.glob("resume/*.ckpt")):
+    while not list(broken.glob("resume/*/state.ckpt")):
         assert time.monotonic() < deadline, "no state was saved"
         assert process.poll() is None, "training ended before it could be killed"
         time.sleep(0.005)
@@ -145,7 +145,7 @@ def test_a_killed_training_goes_on_to_the_same_numbers(tmp_path):
         other = read_bundle(OutputLayout(broken).bundle_path(key, split)).arrays
         for name in one:
             np.testing.assert_array_equal(one[name], other[name])
-    assert not list(broken.glob("resume/*.ckpt"))
+    assert not list(broken.glob("resume/*"))
 
 
 def test_two_processes_share_a_folder_and_train_once(tmp_path):

@@ -17,6 +17,7 @@ from concept_audit.pipeline.plan import config_dir
 from concept_audit.pipeline.progress import Progress
 from concept_audit.pipeline.resume import KeyedCell, dataset_of
 from concept_audit.pipeline.schema import build
+from concept_audit.store.atomic import remove_leftovers
 from concept_audit.store.keys import canonical_json
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.locks import held_lock, lock_holder
@@ -115,7 +116,7 @@ def _train(
         report(items[0].key, len(items) * epoch / n_epochs)
 
     # Named after all of the group: a group of other members must not read this one's state.
-    resume_path = layout.root / "resume" / f"{_group_name(items)}.ckpt"
+    resume_path = layout.root / "resume" / _group_name(items) / "state.ckpt"
     resume_path.parent.mkdir(parents=True, exist_ok=True)
     gpu = config["trainer"]["accelerator"] == "gpu"
     device = "cuda" if gpu else "cpu"
@@ -144,6 +145,8 @@ def _train(
                 resume_path=resume_path,
             )
         ]
+    remove_leftovers(resume_path.parent)
+    resume_path.parent.rmdir()
     from concept_audit.pipeline.predict import write_run
 
     errors: dict[str, str | None] = {}

@@ -18,6 +18,7 @@ from concept_audit.pipeline.plan import (
     experiment_names,
     load_experiment,
 )
+from concept_audit.pipeline.progress import Progress
 from concept_audit.store.atomic import write_text
 from concept_audit.store.layout import OutputLayout
 
@@ -56,7 +57,11 @@ def planned_experiments(
             ]
         except (ValueError, KeyError, TypeError):
             path.unlink()  # a damaged plan is made again
-    experiments = [load_experiment(name, overrides) for name in names]
+    experiments = []
+    with Progress("plan", len(names)) as progress:
+        for name in names:
+            experiments.append(load_experiment(name, overrides))
+            progress.finish("done")
     plain = [
         {
             "name": item.name,
