@@ -179,7 +179,9 @@ def _splits(lesions: Sequence[str], by: str, split_seed: int) -> dict[str, NDArr
     part = np.empty(len(units), dtype=np.int64)
     part[order] = np.digitize(reached, [0.2, 0.3])
     of_image = part[unit]
-    return {name: np.flatnonzero(of_image == i) for i, name in enumerate(("test", "val", "train"))}
+    return {
+        name: np.flatnonzero(of_image == i) for name, i in (("train", 2), ("val", 1), ("test", 0))
+    }
 
 
 def ham10k(
