@@ -17,8 +17,11 @@ def make_study(tmp_path):
 
     def make(n_images=8, *, session_items=20, per_item=3, clock=None, hold=3600.0, **options):
         changes = options.pop("changes", {})
+        edit = options.pop("edit", lambda text: text)
         folder = tmp_path / f"items{len(opened)}"
-        items = load_items(write_folder(folder, n_images, **changes))
+        source = write_folder(folder, n_images, **changes) / "items.jsonl"
+        source.write_text(edit(source.read_text()))
+        items = load_items(folder)
         timing = {"clock": clock} if clock else {}
         store = Store(f"sqlite:///{tmp_path}/{len(opened)}.db", hold_seconds=hold, **timing)
         opened.append(store)

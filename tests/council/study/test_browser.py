@@ -156,7 +156,7 @@ def test_a_whole_session_by_keyboard(visit, served):
         "equally_bad",
     ]
     assert [showing.comment for showing in given if showing.comment] == ["1 of 4"]
-    assert sum(showing.swapped for showing in given) == 10
+    assert 7 <= sum(showing.swapped for showing in given) <= 13
 
 
 def test_a_phone_shows_everything_without_sideways_scrolling(visit, served):

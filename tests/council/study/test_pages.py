@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -124,28 +125,35 @@ SCRIPT = '<script>alert("x")</script>'
 
 
 def test_scripts_in_names_and_comments_are_shown_as_text(make_study):
-    bars = [{"name": SCRIPT, "weight": 0.5}, {"name": "'\"><img src=x onerror=y>", "weight": -0.2}]
-    a = {"model": "m1", "predicted_class": SCRIPT, "concepts": bars}
-    b = {"model": "m2", "predicted_class": "{{ 7*7 }}", "concepts": []}
-    app, items, _ = make_study(n_images=1)
-    (loaded, *_) = items.items.values()
-    changed = loaded.item.model_validate(
-        {**loaded.item.model_dump(), "class_name": SCRIPT, "a": a, "b": b}
-    )
-    for key in items.items:
-        object.__setattr__(items.items[key], "item", changed)
+    def edit(text):
+        text = text.replace('"Cat"', json.dumps(SCRIPT), 2)  # class, and the prediction of A
+        text = text.replace('"Cat"', '"{{ 7*7 }}"').replace('"weight": 0.2', '"weight": -0.2')
+        return text.replace('"fur"', json.dumps("'\"><img src=x onerror=y>"))
+
+    app, _, _ = make_study(n_images=1, edit=lambda text: edit(text.splitlines()[0]))
     browser, token = begin(app)
     assert "<script>alert" not in browser.page.text
     assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;" in browser.page.text
     assert "<img src=x" not in browser.page.text
     assert "{{ 7*7 }}" in browser.page.text
-    assert "No concept reached a weight of 0.010." in browser.page.text
+    assert 'class="bar against"' in browser.page.text
     browser.answer("A", comment=SCRIPT)
     browser.get(f"/s/{token}/item/1")
     assert "<script>alert" not in browser.page.text
     log_in(browser)
     browser.get("/admin")
     assert "<script>alert" not in browser.page.text
+
+
+def test_an_explanation_without_concepts_says_so(make_study):
+    def edit(text):
+        row = json.loads(text.splitlines()[0])
+        row["b"]["concepts"] = []
+        return json.dumps(row)
+
+    app, _, _ = make_study(n_images=1, edit=edit)
+    browser, _ = begin(app)
+    assert browser.page.text.count("No concept reached a weight of 0.010.") == 1
 
 
 def test_images_are_found_by_content_only(make_study):

@@ -43,7 +43,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), microphone=(), geolocation=(), interest-cohort=()",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
 
 

@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,7 +169,7 @@ class Store:
                 f"db holds answers of schema {version}, this program reads {SCHEMA_VERSION}. "
                 "Export them with the program that wrote them and start a new db."
             )
-        with self._write() as connection:
+        with suppress(IntegrityError), self._write() as connection:  # another process was first
             if connection.execute(select(_turn.c.id)).first() is None:
                 connection.execute(insert(_turn).values(id=1, taken=0))
 
