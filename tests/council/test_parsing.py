@@ -38,6 +38,9 @@ def test_pairwise_replies_of_the_reference_file(reference):
         ("I refuse", None),
         ("7/9", None),
         ("７", None),
+        ("7.", None),
+        ("-3", None),
+        ("+7", 7),
     ],
 )
 def test_replies_that_other_parsers_misread(text, score):

@@ -21,7 +21,7 @@ _REASONING_BLOCKS = re.compile(r"<think>.*?</think>|<\|channel>thought.*?<channe
 _OPEN_BLOCK = re.compile(r"(?:<think>|<\|channel>thought).*\Z", re.DOTALL)  # cut off while thinking
 _UNOPENED_BLOCK = re.compile(r"\A.*(?:</think>|<channel\|>)", re.DOTALL)  # the template opened it
 _FENCE = re.compile(r"\A```[A-Za-z]*[ \t]*\n?(.*?)\n?```\Z", re.DOTALL)
-_BARE_SCORE = re.compile(r"(?:score[ \t]*[:=][ \t]*)?([+-]?[0-9]{1,6})[ \t]*\.?", re.IGNORECASE)
+_BARE_SCORE = re.compile(r"(?:score[ \t]*[:=][ \t]*)?([+-]?[0-9]{1,6})", re.IGNORECASE)
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,6}(?:\.0{1,6})?")
 _MAX_OBJECTS = 64

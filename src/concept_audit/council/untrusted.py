@@ -48,7 +48,7 @@ def unsafe_reason(name: str) -> str | None:
         return "it is blank"
     if len(name) > MAX_NAME_LENGTH:
         return f"it has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
-    for position, character in enumerate(name):
+    for position, character in enumerate("" if name.isprintable() else name):
         if _hidden(character):
             return (
                 f"it holds the control or invisible character U+{ord(character):04X} at {position}"
