@@ -33,11 +33,13 @@ def to_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{name} must be a rectangular array, got a ragged one: {error}.") from None
+        raise ValueError(
+            f"{name} must be a rectangular array, got a ragged one: {error}."
+        ) from None
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise TypeError(
             f"{name} must hold numbers, got dtype {array.dtype}. "
-            "Encode class names as integers first, for example with np.unique(..., return_inverse=True)."
+            "Encode class names as integers first: np.unique(names, return_inverse=True)[1]."
         )
     return array
 
@@ -96,7 +98,8 @@ def _as_integers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
         off = int(np.count_nonzero(np.abs(array - rounded) > 1e-8))
         if off:
             raise ValueError(
-                f"{name} must hold class indices, got {off} of {array.size} values that are no integers."
+                f"{name} must hold class indices, got {off} of {array.size} values that are no "
+                "integers."
             )
         array = rounded
     return np.array(array, dtype=np.int64, order="C")
@@ -109,7 +112,9 @@ def as_labels(name: str, value: ArrayLike, *, min_rows: int = 1) -> NDArray[np.i
         array = array[:, 0]
     if array.ndim != 1:
         hint = f" If it is one-hot, pass {name}.argmax(axis=1)." if array.ndim == 2 else ""
-        raise ValueError(f"{name} must hold one class index per row, shape (n,), got {array.shape}.{hint}")
+        raise ValueError(
+            f"{name} must hold one class index per row, shape (n,), got {array.shape}.{hint}"
+        )
     _check_rows(name, array, min_rows)
     return _as_integers(name, array)
 
@@ -140,11 +145,16 @@ def check_same_rows(**arrays: NDArray[Any]) -> int:
     if len(set(sizes.values())) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         swapped = [
-            name for name, array in arrays.items()
-            if array.ndim == 2 and array.shape[1] in sizes.values() and array.shape[0] < array.shape[1]
+            name
+            for name, array in arrays.items()
+            if array.ndim == 2
+            and array.shape[1] in sizes.values()
+            and array.shape[0] < array.shape[1]
         ]
         hint = f" Rows are samples: {', '.join(swapped)} looks transposed." if swapped else ""
-        raise ValueError(f"{' and '.join(arrays)} must agree on the number of rows n: got {shapes}.{hint}")
+        raise ValueError(
+            f"{' and '.join(arrays)} must agree on the number of rows n: got {shapes}.{hint}"
+        )
     return next(iter(sizes.values()))
 
 
