@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from concept_audit.metrics import dci_es, disentanglement, explicitness, loss_capacity_curve
+from concept_audit.metrics.dci_es import _best_capacities
 from concept_audit.metrics.explicitness import shared_capacity_range
 from concept_audit.metrics.probes.mlp import MlpProbes
 from concept_audit.metrics.probes.random_forest import RandomForestProbes
@@ -213,3 +214,29 @@ def test_forests_and_features_need_no_torch():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["1.0 False", "1.0 False"]
+
+
+def test_tied_forests_give_the_importances_of_the_deepest():
+    """Shallow forests predict easy factors by vote, while their importances are flat."""
+    factors, z, rng = _labels(600, (2, 2, 2))
+    codes = np.concatenate([z + 0.05 * rng.normal(size=z.shape), rng.normal(size=(600, 2))], 1)
+    probe = RandomForestProbes(n_trees=20, depths=(1, 2, 8))
+    ours = dci_es(codes, factors, "categorical", probe)
+    first = dci_es(codes, factors, "categorical", probe, compat="reference")
+    assert ours.I == first.I == 1
+    assert (ours.best_size, first.best_size) == ((8,), (1,))
+    assert first.D < 0.3 < 0.7 < ours.D
+    assert any("1 of 1 seeds have several capacities" in note for note in ours.notes)
+    assert not any("several capacities" in note for note in first.notes)
+    np.testing.assert_array_equal(ours.curve.losses, first.curve.losses)
+
+
+def test_probes_explained_by_sage_keep_the_smallest_of_tied_capacities():
+    scores = np.array([[0.5, 1.0, 1.0 - 1e-15, 0.9]])
+    assert _best_capacities(scores, largest=False) == ([1], 0)
+    assert _best_capacities(scores, largest=True) == ([2], 1)
+
+
+def test_compat_error_text(small):
+    with pytest.raises(ValueError, match="compat must be None or 'reference', got 'paper'"):
+        dci_es(*small, "categorical", FOREST, compat="paper")

@@ -73,6 +73,8 @@ class Case:
     verdicts: Mapping[str, Verdict]
     examples: int = 200  # 5 to 10 for scores that train something
     module: str | None = None  # class in concept_audit.metrics.modules
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the module, as `call` has them
+    logged: tuple[str, ...] | None = None  # results in `compute()`; None: the one it names
     relabelled: frozenset[str] = field(default_factory=lambda: frozenset("kKL"))
 
 

@@ -41,10 +41,10 @@ _EXACT_BUDGET = 2e10
 class DciEsScores:
     """The five scores, means over seeds, with everything they were computed from.
 
-    D, C, I are those of the capacity with the highest mean score (`best_size`), chosen per seed; E
-    belongs to `capacity_range`. `R` (L, K) is the mean of `R_per_seed`. `per_seed` holds the scores
-    of each seed, `std` their standard deviation (ddof 0). `notes` says what is undefined or must be
-    read with care.
+    D, C, I are those of the capacity with the highest mean score (`best_size`), chosen per seed
+    (ties: see `dci_es`); E belongs to `capacity_range`. `R` (L, K) is the mean of `R_per_seed`.
+    `per_seed` holds the scores of each seed, `std` their standard deviation (ddof 0). `notes` says
+    what is undefined or must be read with care.
     """
 
     D: float
@@ -99,6 +99,7 @@ def dci_es(
     sage_rows: int = 256,
     sage_threshold: float = 0.1,
     groups: ArrayLike | None = None,
+    compat: Literal["reference"] | None = None,
     seed: int = 0,
     device: str | None = None,
 ) -> DciEsScores:
@@ -122,6 +123,8 @@ def dci_es(
     sage_background, sage_rows, sage_threshold : SAGE of MLP and RFF probes: background rows, test
         rows for exact enumeration (at most 12 codes), and threshold of the sampled estimator
     groups : group of each code for SAGE, as in `sage_values`
+    compat : "reference" gives ties of `select_on` to the smallest capacity, as the authors' code
+        does; see Notes
     device : of torch
 
     Returns
@@ -139,6 +142,13 @@ def dci_es(
     -----
     DCI-ES paper, sections 2 to 4. Importances: a forest's own; SAGE values for MLP and RFF probes,
     only at the chosen capacity.
+
+    Capacities that tie on the best mean score are told apart by what R is read from. SAGE explains
+    the predictions, which tied probes share: the smallest is taken. A forest's importances are
+    normalised within each tree, so a tree of depth 1 gives all of them to the code it was offered,
+    informative or not; at easy factors shallow forests predict perfectly by vote while every column
+    of R is flat and D = 0. There the deepest of the tied forests is taken, whose splits were
+    offered every code that matters. `notes` says when there was a tie.
     """
     if select_on not in ("test", "validation"):
         raise ValueError(f"select_on must be 'test' or 'validation', got {select_on!r}.")
@@ -151,6 +161,8 @@ def dci_es(
         test=test,
         seed=seed,
     )
+    if compat not in (None, "reference"):
+        raise ValueError(f"compat must be None or 'reference', got {compat!r}.")
     if standardize_codes:
         data = data.standardised()
     family = probe_family(probe, preset=preset, n_factors=data.n_factors)
@@ -165,7 +177,14 @@ def dci_es(
             "representations, pass one range for all."
         )
     selection = fit.test_scores if select_on == "test" else fit.validation_scores
-    best = selection.mean(axis=2).argmax(axis=1)  # ties go to the smaller probe
+    best, tied = _best_capacities(
+        selection.mean(axis=2), largest=fit.importances is not None and compat is None
+    )
+    if tied:
+        notes.append(
+            f"{tied} of {len(best)} seeds have several capacities with the best score; D and C are "
+            "those of the largest of them (compat='reference' takes the smallest)."
+        )
 
     matrices, methods, of_D, of_C, of_E = [], set(), [], [], []
     for s, t in enumerate(best):
@@ -228,6 +247,19 @@ def dci_es(
         n_factors=data.n_factors,
         notes=tuple(notes),
     )
+
+
+def _best_capacities(
+    scores: NDArray[np.float64], *, largest: bool
+) -> tuple[NDArray[np.int64], int]:
+    """Index of the best capacity per seed; how many seeds took a later one than the first."""
+    first = scores.argmax(axis=1)
+    if not largest:
+        return first, 0
+    # Means of K scores that tie can differ in their last digits.
+    near = scores >= scores.max(axis=1, keepdims=True) - 1e-12
+    last = scores.shape[1] - 1 - near[:, ::-1].argmax(axis=1)
+    return last, int(np.count_nonzero(last != first))
 
 
 def _importances(
