@@ -145,6 +145,19 @@ def test_scripts_in_names_and_comments_are_shown_as_text(make_study):
     assert "<script>alert" not in browser.page.text
 
 
+def test_signs_are_explained_where_they_occur(make_study):
+    for edit, expected in (
+        (lambda text: text, (False, False)),
+        (lambda text: text.replace('"negated": false', '"negated": true', 1), (True, False)),
+        (lambda text: text.replace('"weight": 0.2', '"weight": -0.2', 1), (False, True)),
+    ):
+        app, _, _ = make_study(n_images=1, edit=edit)
+        browser = Browser(app)
+        browser.start()
+        words = ("relied on its absence", "counted against the class")
+        assert tuple(word in browser.page.text for word in words) == expected
+
+
 def test_an_explanation_without_concepts_says_so(make_study):
     def edit(text):
         row = json.loads(text.splitlines()[0])

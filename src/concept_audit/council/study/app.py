@@ -29,7 +29,7 @@ from concept_audit.council.study.security import (
 )
 from concept_audit.council.study.store import Store
 
-__all__ = ["Study", "StudyRules", "create_app", "render", "study_of"]
+__all__ = ["Signs", "Study", "StudyRules", "create_app", "render", "study_of"]
 
 _LOG = logging.getLogger(__name__)
 _STATIC = {"study.css": "text/css", "study.js": "text/javascript"}
@@ -66,6 +66,24 @@ class StudyRules:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
 
 
+@dataclass(frozen=True)
+class Signs:
+    """What the instructions have to explain because some explanation shows it."""
+
+    negated: bool
+    negative: bool
+
+
+def _signs(items: ItemSet) -> Signs:
+    bars = [
+        bar
+        for loaded in items.items.values()
+        for shown in (loaded.item.a, loaded.item.b)
+        for bar in shown.concepts
+    ]
+    return Signs(any(bar.negated for bar in bars), any(bar.weight < 0 for bar in bars))
+
+
 class Study:
     """Items, store and rules of one running study."""
 
@@ -74,6 +92,7 @@ class Study:
         self.store = store
         self.rules = rules
         self.image_of = {key: loaded.image.key for key, loaded in items.items.items()}
+        self.signs = _signs(items)
         self.limiter = RateLimiter(rules.limits)
         self.forms = FormToken(store.secret)
 

@@ -111,6 +111,7 @@ def instructions(request: Request, token: str) -> Response:
         "instructions.html.j2",
         token=token,
         session=session,
+        signs=study_of(request).signs,
         link=f"{request.base_url}s/{token}",
     )
 
