@@ -155,3 +155,17 @@ def test_two_processes_share_a_folder_and_train_once(tmp_path):
     assert len(layout.run_keys()) == 1
     rows = collect(layout)
     assert (rows["metric"] == "task_accuracy").sum() == 1
+
+
+def test_a_failing_run_ends_with_status_one_and_one_table(tmp_path):
+    wrong = [f"paths.output_dir={tmp_path}", "recipe.lr=1.0e+30", "evaluation=[accuracy]"]
+    done = subprocess.run(
+        [sys.executable, "-m", "concept_audit.pipeline", "run", *SMALL, *wrong],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "1 of 1 runs failed" in done.stderr
+    assert "Traceback" not in done.stderr

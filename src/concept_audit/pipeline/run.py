@@ -14,7 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from concept_audit.pipeline.plan import Cell, check_overrides, config_dir
 from concept_audit.pipeline.schema import check_targets, register
 
-__all__ = ["main", "run_cells", "run_one"]
+__all__ = ["RunFailedError", "main", "run_cells", "run_one"]
+
+
+class RunFailedError(RuntimeError):
+    """A cell failed; what went wrong has been printed and stands in its status file."""
 
 
 def run_cells(cells: Sequence[Cell]) -> list[Any]:
@@ -41,7 +45,7 @@ def run_one(config: DictConfig) -> str:
     overrides = tuple(HydraConfig.get().overrides.task)
     (result,) = run_cells([Cell(config=plain, overrides=overrides)])
     if result.error is not None:
-        raise RuntimeError(f"run {result.key} failed, see the table above")
+        raise RunFailedError(f"run {result.key} failed, see the table above")
     return str(result.key)
 
 
@@ -61,9 +65,13 @@ def _print_summary(key: str, output_dir: str) -> None:
 
 @hydra.main(version_base="1.3", config_path=None, config_name="run")
 def _app(config: DictConfig) -> str:
-    key = run_one(config)
-    if HydraConfig.get().mode is RunMode.RUN:
-        _print_summary(key, config.paths.output_dir)
+    if HydraConfig.get().mode is not RunMode.RUN:
+        return run_one(config)  # the launcher records a failure and goes on
+    try:
+        key = run_one(config)
+    except RunFailedError:
+        raise SystemExit(1) from None  # the table has said why; a stack trace would bury it
+    _print_summary(key, config.paths.output_dir)
     return key
 
 

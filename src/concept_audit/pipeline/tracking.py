@@ -86,12 +86,13 @@ def _sync_run(layout: OutputLayout, key: str, logger: Mapping[str, Any]) -> None
 def _sync_artefacts(layout: OutputLayout, logger: Mapping[str, Any]) -> None:
     import wandb
 
-    run = _init(layout, logger, id="report", name="figures, tables and report")
+    run = _init(layout, logger, id="report", name="rows, figures, tables and report")
     try:
         for name, folder in (
             ("figures", layout.figures),
             ("tables", layout.tables),
             ("report", layout.report),
+            ("results", layout.results),
         ):
             if folder.is_dir() and any(folder.rglob("*.*")):
                 artifact = wandb.Artifact(name=name, type=name)
