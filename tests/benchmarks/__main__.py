@@ -1,8 +1,8 @@
 """Run every `bench_*.py` here and rewrite the table: `python tests/benchmarks [--quick]`.
 
 Each file offers `run(quick) -> list[dict]` with the keys work, peer, must, aim, ratio, ours_ms,
-peer_ms, sizes, equal. Only ratios inside one run mean anything. `--only NAME` runs one file and
-leaves the table alone.
+peer_ms, sizes, equal, and where a row stays below its must a note that says why. Only ratios inside
+one run mean anything. `--only NAME` runs one file and leaves the table alone.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ def as_table(rows: list[dict[str, Any]]) -> str:
         "aim",
         "equal_values",
         "reached",
+        "note",
     ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         lines.append(
             f"| {row['work']} | {row['sizes']} | {row['peer']} | {number(row['ours_ms'])} "
             f"| {number(row['peer_ms'])} | {number(row['ratio'])}x | {number(row['must'])} "
-            f"| {number(row['aim'])} | {row['equal']} | {verdict(row)} |"
+            f"| {number(row['aim'])} | {row['equal']} | {verdict(row)} "
+            f"| {row.get('note', '')} |"
         )
     return "\n".join(lines)
 

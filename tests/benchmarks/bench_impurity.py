@@ -91,6 +91,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     pairwise = ProbeSettings("pairwise", epochs, 512, 0, None)
     joint = ProbeSettings("joint", epochs, 512, 0, None)
     values = c_hat[:, :, None]
+    probe_auc([values[:50]], 0, c[:50], ProbeSettings("pairwise", 1, 50, 0, None), None)  # imports
     ours_ms, ours = timed(lambda: probe_auc([values], 0, c, pairwise, None)[0], runs)
     joint_ms, _ = timed(lambda: probe_auc([values], 0, c, joint, None)[0], runs)
     part_ms, theirs = timed(lambda: one_by_one(c_hat, c, pairwise, sources), 1 if quick else 3)
