@@ -16,6 +16,7 @@ __all__ = [
     "as_labels",
     "as_matrix",
     "as_vectors",
+    "check_finite",
     "check_same_rows",
     "check_same_shape",
     "to_numpy",
@@ -44,7 +45,8 @@ def to_numpy(name: str, value: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def _check_finite(name: str, array: NDArray[Any]) -> None:
+def check_finite(name: str, array: NDArray[Any]) -> None:
+    """Raise on NaN and infinity, with the argument and the count."""
     if array.dtype.kind == "f":
         bad = int(array.size - np.count_nonzero(np.isfinite(array)))
         if bad:
@@ -70,7 +72,7 @@ def as_matrix(
     _check_rows(name, array, min_rows)
     if array.shape[1] == 0:
         raise ValueError(f"{name} needs at least one column, got shape {array.shape}.")
-    _check_finite(name, array)
+    check_finite(name, array)
     return np.array(array, dtype=np.float64, order="C")
 
 
@@ -87,12 +89,12 @@ def as_vectors(
     _check_rows(name, array, min_rows)
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}.")
-    _check_finite(name, array)
+    check_finite(name, array)
     return np.array(array, dtype=np.float64, order="C")
 
 
 def _as_integers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
-    _check_finite(name, array)
+    check_finite(name, array)
     if array.dtype.kind == "f":
         rounded = np.rint(array)
         off = int(np.count_nonzero(np.abs(array - rounded) > 1e-8))

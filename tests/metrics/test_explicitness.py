@@ -177,6 +177,7 @@ def test_shared_range_needs_a_curve():
 
 def test_families_by_name():
     assert probe_family("random_forest", preset="paper") == RandomForestProbes()
+    assert probe_family("random_forest").max_features is None  # the paper's sqrt(L) dilutes D
     assert probe_family("rff", preset="paper") == RffProbes()
     assert probe_family("mlp", preset="paper") == MlpProbes(reference_samples=295_488)
     assert probe_family("mlp", n_factors=7).ladder(7) == (0, 14, 56, 224)

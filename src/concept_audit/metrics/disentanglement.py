@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
-from concept_audit.arrays import as_matrix, to_numpy
+from concept_audit.arrays import as_matrix, check_finite, to_numpy
 from concept_audit.metrics.probes.base import as_kinds
 
 __all__ = [
@@ -186,8 +186,9 @@ def informativeness(
     ValueError  on shapes that disagree, or a categorical loss outside [0, 1].
     """
     losses = np.array(to_numpy("loss", loss), dtype=np.float64)
-    if losses.ndim != 1 or not losses.size or not np.isfinite(losses).all():
-        raise ValueError(f"loss must be finite, one per factor (K,), got {losses.shape}: {losses}.")
+    if losses.ndim != 1 or not losses.size:
+        raise ValueError(f"loss must be one per factor (K,), got {losses.shape}.")
+    check_finite("loss", losses)
     names = as_kinds(kinds, losses.size)
     categorical = np.array([kind == "categorical" for kind in names])
     if ((losses < 0) | (losses > 1))[categorical].any() or (losses < 0).any():
@@ -198,6 +199,7 @@ def informativeness(
     corrected = np.full(losses.size, np.nan)
     if baseline is not None:
         chance = np.array(to_numpy("baseline", baseline), dtype=np.float64)
+        check_finite("baseline", chance)
         if chance.shape != losses.shape or not (chance > 0).all():
             raise ValueError(
                 f"baseline must hold a positive loss per factor, shape {losses.shape}, "

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
-from concept_audit.arrays import to_numpy
+from concept_audit.arrays import check_finite, to_numpy
 from concept_audit.metrics.probes.base import (
     LadderFit,
     ProbeData,
@@ -115,10 +115,8 @@ def _points(
         raise ValueError(
             f"curve must be capacities (T,) and losses (T,) or (T, K), got {x.shape} and {y.shape}."
         )
-    for name, values in (("capacities", x), ("losses", y)):
-        bad = int(values.size - np.isfinite(values).sum())
-        if bad:
-            raise ValueError(f"{name} must be finite, got {bad} NaN or infinite of {values.size}.")
+    check_finite("capacities", x)
+    check_finite("losses", y)
     order = np.argsort(x, kind="stable")
     return x[order], y[order]
 
@@ -174,7 +172,8 @@ def explicitness(
             )
         baseline = curve.baseline
     chance = np.array(to_numpy("baseline", baseline), dtype=np.float64)
-    if chance.ndim > 1 or chance.size not in (1, n_factors) or not np.isfinite(chance).all():
+    check_finite("baseline", chance)
+    if chance.ndim > 1 or chance.size not in (1, n_factors):
         raise ValueError(
             f"baseline must be one number or one per factor ({n_factors},), got {chance.shape}."
         )
@@ -248,7 +247,9 @@ def probe_family(
     """Ladder of probes by name, or the one that was passed.
 
     "paper" takes the paper's ladders and training lengths (a GPU job for wide networks), "small"
-    four depths, five widths and m up to 512, which a laptop fits in seconds to minutes.
+    four depths, four widths and m up to 512, which a laptop fits in seconds to minutes. Forests of
+    "small" are offered all codes at every split; those of "paper" sqrt(L) codes, which at three
+    codes means one at random and a D of 0.4 where 1 is due.
     """
     if not isinstance(probe, str):
         return probe
@@ -256,7 +257,9 @@ def probe_family(
         raise ValueError(f"preset must be 'small' or 'paper', got {preset!r}.")
     paper = preset == "paper"
     if probe == "random_forest":
-        return RandomForestProbes() if paper else RandomForestProbes(depths=(1, 4, 8, 16))
+        if paper:
+            return RandomForestProbes()
+        return RandomForestProbes(depths=(1, 4, 8, 16), max_features=None)
     if probe == "mlp":
         if paper:
             return MlpProbes(reference_samples=295_488)  # MPI3D training rows of the paper

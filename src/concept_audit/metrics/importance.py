@@ -168,7 +168,13 @@ def sage_values(
     if categorical:
         y = as_labels("target", target)
     else:
-        y = as_matrix("target", to_numpy("target", target).reshape(-1, 1))[:, 0]
+        values_of_target = to_numpy("target", target)
+        if values_of_target.ndim != 1 and values_of_target.shape[1:] != (1,):
+            raise ValueError(
+                f"target must hold one value per row, shape (n,), got {values_of_target.shape}. "
+                "Explain one factor at a time."
+            )
+        y = as_matrix("target", values_of_target.reshape(-1, 1))[:, 0]
     check_same_rows(codes=x, target=y)
     if isinstance(background, int | np.integer):
         if background < 1:

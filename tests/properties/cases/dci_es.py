@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from concept_audit import metrics
+from concept_audit.arrays import to_numpy
 from concept_audit.metrics.probes.rff import RffProbes
 from properties.table import Argument, Case, DoesNotHold, Exact, Within
 
@@ -43,7 +44,7 @@ def curve(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def score_curve(capacities: Any, losses: Any, baseline: Any) -> Any:
-    capacities = np.ravel(capacities)
+    capacities = to_numpy("capacities", capacities)[:, 0]
     span = float(np.min(capacities)), float(np.max(capacities))
     return metrics.explicitness((capacities, losses), capacity_range=span, baseline=baseline)
 
@@ -75,7 +76,7 @@ PROBES = RffProbes(features=(2, 6), ridge=1e-3, sigma=0.2)
 def score_curve_of_codes(codes: Any, factors: Any, held_codes: Any, held_factors: Any) -> Any:
     held = (held_codes, held_factors)
     return metrics.loss_capacity_curve(
-        codes, factors, PROBES, kinds="continuous", factor_sizes=[4] * factors.shape[1],
+        codes, factors, PROBES, kinds="continuous", factor_sizes=[4] * np.shape(factors)[1],
         validation=held, test=held,
     )  # fmt: skip
 
@@ -83,7 +84,7 @@ def score_curve_of_codes(codes: Any, factors: Any, held_codes: Any, held_factors
 def score_codes(codes: Any, factors: Any, held_codes: Any, held_factors: Any) -> Any:
     held = (held_codes, held_factors)
     return metrics.dci_es(
-        codes, factors, "continuous", PROBES, factor_sizes=[4] * factors.shape[1],
+        codes, factors, "continuous", PROBES, factor_sizes=[4] * np.shape(factors)[1],
         validation=held, test=held,
     )  # fmt: skip
 

@@ -168,7 +168,8 @@ class RandomForestProbes:
 
     `max_features="sqrt"` offers each split of a classifier sqrt(L) codes, as scikit-learn and the
     authors do: splits that are offered irrelevant codes only then give them importance, so a
-    perfect representation scores D = C of about 0.87 to 0.98. None offers all codes and gives 1.
+    perfect representation of 7 codes scores D = C of about 0.87 to 0.98, one of 3 codes 0.4. None
+    offers all codes and gives 1.
     Regressors always see all codes, unless `regression_max_features` says otherwise (wide codes:
     "sqrt" is sixty times faster on raw images).
     """
@@ -251,5 +252,5 @@ class RandomForestProbes:
         """Capacity axis in words."""
         return (
             f"random forests of {self.n_trees} trees, capacity depth, {self.scale} scale, "
-            f"{self.mode}"
+            f"{self.mode}, max_features={self.max_features}"
         )
