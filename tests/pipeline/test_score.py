@@ -110,7 +110,7 @@ def test_on_logits_scores_the_logits(arrays, tmp_path):
         compute_scores(read_predictions(tmp_path / "b.npz"), on="logits")
 
 
-def test_vectors_and_codes(arrays, tmp_path):
+def test_vectors_and_codes(arrays, tmp_path, capsys):
     rng = np.random.default_rng(1)
     c = arrays["c"]
     vectors = rng.normal(size=(120, 3, 2))
@@ -126,8 +126,13 @@ def test_vectors_and_codes(arrays, tmp_path):
     assert scores["E"].curve
     assert list(scores["D"].per_item) == ["code 1", "code 2", "code 3"]
     assert scores["I"].value > 0.9
-    assert score(tmp_path / "a.npz", probe="random_forest", out=tmp_path / "o") == 0
+    assert scores["D"].value > 0.8  # one code a factor, with noise of a fifth
+    assert score(tmp_path / "a.npz", probe="random_forest", out=tmp_path / "o", skip=SLOW) == 0
     assert "<polyline" in (tmp_path / "o" / "scores.html").read_text()
+    printed = capsys.readouterr().out
+    assert "Each code serves one factor to" in printed  # its own words, not a remark on E
+    assert printed.count("E belongs to this curve's own capacity range") == 1
+    assert "D, C, I, E read by random forests of 100 trees" in printed
 
 
 def test_without_torch_scores_are_listed_not_dropped(arrays, tmp_path, monkeypatch):
@@ -174,7 +179,7 @@ def write_csv(path, text):
         ("y,c_hat_a\n1,red\n", r"line 2, column 'c_hat_a': expected a number, got 'red'"),
         ("c_hat_a,c_b\n0.5,1\n", r"must name the same concepts, got \['a', 'b'\]"),
         ("y,y\n0,1\n", r"column names must differ, got \['y'\] twice"),
-        ("y,c_a\n0,1\n", r"looked for file: at least one of \(c_hat, c\).*found c, y"),
+        ("y,c_a\n0,1\n", r"looked for at least one pair of \(c_hat, c\).*found c, y\. Rename"),
     ],
 )
 def test_bad_tables(tmp_path, capsys, text, message):
@@ -185,6 +190,9 @@ def test_bad_tables(tmp_path, capsys, text, message):
 def test_bad_files(tmp_path, capsys, arrays):
     assert main([str(tmp_path / "missing.npz")]) == 2
     assert "no file at" in capsys.readouterr().err
+    np.savez(tmp_path / "other.npz", chat=arrays["c_hat"], c=arrays["c"])
+    assert main([str(tmp_path / "other.npz")]) == 2
+    assert "found c, chat. Rename the arrays" in capsys.readouterr().err
     (tmp_path / "a.pkl").write_bytes(b"x")
     assert main([str(tmp_path / "a.pkl")]) == 2
     assert "expected one of .npz, .safetensors, .csv, .parquet" in capsys.readouterr().err

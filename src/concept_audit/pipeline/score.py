@@ -27,7 +27,7 @@ __all__ = ["Score", "compute_scores", "main", "score"]
 
 NEEDS_TORCH = "needs concept-audit[torch]"
 PROBES = ("random_forest", "mlp", "rff")
-MINIMUM = "file: at least one of (c_hat, c), (codes, factors), (c_mix, c), (y_logits, y)"
+MINIMUM = "at least one pair of (c_hat, c), (codes, factors), (c_mix, c), (y_logits, y)"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Job:
     read: Callable[[float], str]
     torch: bool = False
     value: str = "mean"
-    options: tuple[str, ...] = ("n_samples", "n_neighbors", "seed", "entropy")
+    options: tuple[str, ...] = ("n_samples", "n_neighbors", "seed", "entropy", "probe")
 
 
 def _leak_reading(what: str, limits: tuple[float, float] = (0.02, 0.1)) -> Callable[[float], str]:
@@ -268,7 +268,8 @@ def compute_scores(
                 scores.append(_run(job, both, data.concept_names, "_on_logits"))
     if not scores:
         raise ScoreInputError(
-            f"{data.path.name}: looked for {MINIMUM}, found {', '.join(sorted(data.arrays))}."
+            f"{data.path.name}: looked for {MINIMUM}, found "
+            f"{', '.join(sorted([*data.arrays, *data.ignored])) or 'nothing'}. Rename the arrays."
         )
     return scores
 
@@ -284,8 +285,14 @@ def _print_table(data: Predictions, scores: Sequence[Score]) -> None:
     print(f"{data.path.name}: n = {data.n_samples}, concepts = {len(data.concept_names)}")
     for score in scores:
         arrow = {"lower": "lower is better", "higher": "higher is better"}.get(score.better, "")
+        computed = score.value is not None and not math.isnan(score.value)
         print(f"  {score.name:<{width}}  {_number(score.value):>9}  {arrow:<16}  "
-              f"{score.note or score.reading}")  # fmt: skip
+              f"{score.reading if computed else score.note or score.reading}")  # fmt: skip
+    found = [score for score in scores if score.value is not None]
+    for probe in dict.fromkeys(s.options["probe"] for s in found if "probe" in s.options):
+        print(f"D, C, I, E read by {probe}.")
+    for note in dict.fromkeys(score.note for score in found if score.note):
+        print(f"Note: {note}")
 
 
 def _write(folder: Path, data: Predictions, scores: Sequence[Score]) -> list[Path]:
