@@ -165,11 +165,15 @@ class VAESpec:
         Effective weight: of the KL term (`beta`, `dip`), of the total correlation (`tc`, `factor`).
     dip_diagonal, dip_off_diagonal : float
         Weights of the two DIP penalties.
+    code : {"mean", "sample"}
+        What stands for an image afterwards: the mean, or a draw, which the authors probed.
+    name : str
+        Name in tables.
 
     Raises
     ------
     ValueError
-        On an unknown network or objective, no latents, or a negative weight.
+        On an unknown network, objective or code, no latents, or a negative weight.
     """
 
     network: str = "big"
@@ -178,8 +182,27 @@ class VAESpec:
     beta: float = 1.0
     dip_diagonal: float = 100.0
     dip_off_diagonal: float = 10.0
+    code: str = "mean"
+    name: str = "vae"
+
+    @property
+    def family(self) -> str:
+        """Kind of model."""
+        return "vae"
+
+    @property
+    def encoding(self) -> str | None:
+        """None: there are no concepts."""
+        return None
+
+    @property
+    def training(self) -> str | None:
+        """None: neither encoder nor head of a concept model."""
+        return None
 
     def __post_init__(self) -> None:
+        if self.code not in ("mean", "sample"):
+            raise ValueError(f"code must be 'mean' or 'sample', got {self.code!r}.")
         if self.network not in ("big", "small"):
             raise ValueError(f"network must be 'big' or 'small', got {self.network!r}.")
         if self.objective not in OBJECTIVES:
@@ -192,8 +215,11 @@ class VAESpec:
                 f"{self.dip_diagonal} and {self.dip_off_diagonal}."
             )
 
-    def build(self, input_shape: tuple[int, ...]) -> VAE:
-        """Network for images (C, 64, 64) with fresh weights from torch's global generator."""
+    def build(self, input_shape: tuple[int, ...], n_concepts: int = 0, n_classes: int = 0) -> VAE:
+        """Network for images (C, 64, 64) with fresh weights from torch's global generator.
+
+        Concepts and classes play no part; they are there because every model is built alike.
+        """
         if len(input_shape) != 3 or input_shape[1:] != (_SIDE, _SIDE):
             raise ValueError(
                 f"input_shape must be (channels, {_SIDE}, {_SIDE}), got {input_shape}: the "

@@ -70,6 +70,7 @@ class EpochRecorder(pl.Callback):
                 "epoch": finished,
                 "model": cpu_copy(module.model.state_dict()),
                 "optimiser": optimiser.optimizer.state_dict(),
+                "extra": module.extra_state(),
                 "kept": dict(self.kept),
                 "rules": module.rules.state(),
                 "history": [*self.earlier["history"], *module.history],

@@ -17,8 +17,6 @@ from concept_audit.training.rules import EpochRules
 
 __all__ = ["ConceptModule", "TrainingDiverged"]
 
-LOSSES = ("loss", "concept_loss", "task_loss")
-
 
 class TrainingDiverged(FloatingPointError):
     """The training loss is no longer finite."""
@@ -42,6 +40,8 @@ class ConceptModule(pl.LightningModule):
     first_epoch : int
         Epochs that an earlier, interrupted run has finished.
     """
+
+    loss_names: tuple[str, ...] = ("loss", "concept_loss", "task_loss")
 
     def __init__(
         self,
@@ -86,6 +86,13 @@ class ConceptModule(pl.LightningModule):
         concept = concept_loss(output.c_logits, batch.c, pos_weight)
         task = task_loss(output.y_logits, batch.y)
         return torch.stack([self.member.lambda_concept * concept + task, concept, task])
+
+    def extra_state(self) -> dict[str, Any]:
+        """What an interrupted run needs beside the model and its optimiser."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
 
     def on_train_epoch_start(self) -> None:
         """Address all randomness of the coming epoch by seed, phase and epoch."""
@@ -133,7 +140,8 @@ class ConceptModule(pl.LightningModule):
         }
         for split, parts in self._sums.items():
             mean = torch.stack(parts).double().sum(dim=0) / sizes[split]
-            row |= {f"{split}_{name}": float(v) for name, v in zip(LOSSES, mean, strict=True)}
+            names = [f"{split}_{name}" for name in self.loss_names]
+            row |= dict(zip(names, mean.tolist(), strict=True))
             parts.clear()
         row["lr"] = float(self.rules.lr[0])
         self.history.append(row)
@@ -149,6 +157,7 @@ class ConceptModule(pl.LightningModule):
             "joint": self.model,
             "encoder": getattr(self.model, "encoder", self.model),
             "head": getattr(self.model, "head", self.model),
+            "reconstruction": self.model,
         }[self.phase.name]
         parameters, lr = trained.parameters(), float(self.rules.lr[0])
         optimiser: torch.optim.Optimizer

@@ -54,6 +54,7 @@ def fit_single(
     progress: Progress | None = None,
     resume_path: str | Path | None = None,
     save_every: int = 10,
+    module_type: type[ConceptModule] = ConceptModule,
 ) -> FitResult:
     """Train one model.
 
@@ -74,6 +75,8 @@ def fit_single(
         it to the same numbers as without the interruption; it is removed at the end.
     save_every : int
         Epochs between two states.
+    module_type : type
+        Lightning module that knows the losses of this kind of model.
 
     Returns
     -------
@@ -100,6 +103,7 @@ def fit_single(
                     recipe,
                     phase,
                     rules,
+                    module_type,
                     {**_QUIET, **(trainer or {})},
                     state if state is not None and position == state["phase"] else None,
                     {
@@ -140,6 +144,7 @@ def _fit_phase(
     recipe: Recipe,
     phase: Phase,
     rules: EpochRules,
+    module_type: type[ConceptModule],
     trainer_options: dict[str, Any],
     state: dict[str, Any] | None,
     recording: dict[str, Any],
@@ -156,7 +161,7 @@ def _fit_phase(
         earlier_rows = list(state["history"])
         recording["earlier"]["history"] = earlier_rows
     if first_epoch < phase.epochs and not rules.stopped[0]:
-        module = ConceptModule(
+        module = module_type(
             model,
             member,
             phase,
@@ -164,7 +169,9 @@ def _fit_phase(
             pos_weight=concept_weights(dataset, recipe),
             first_epoch=first_epoch,
         )
-        module.optimiser_state = state["optimiser"] if state is not None else None
+        if state is not None:
+            module.optimiser_state = state["optimiser"]
+            module.load_extra_state(state["extra"])
         data = ConceptDataModule(
             dataset,
             batch_size=recipe.batch_size,

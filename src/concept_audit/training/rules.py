@@ -57,6 +57,7 @@ class EpochRules:
             due = self.flat > self.recipe.plateau_patience
             self.lr = np.where(due, self.lr * self.recipe.plateau_factor, self.lr)
             self.flat[due] = 0
+        self.lr = self.lr * self.recipe.lr_decay
         keep = better if self.recipe.checkpoint == "best" else np.ones_like(better)
         self.best_epoch = np.where(keep, epoch, self.best_epoch)
         return keep
