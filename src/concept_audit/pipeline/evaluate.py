@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -38,7 +39,10 @@ class Evaluation:
 def planned(
     layout: OutputLayout, key: str, evaluations: Mapping[str, Any], mode: str = "digest"
 ) -> list[Evaluation]:
-    """The evaluations of a finished run, with their names on disk."""
+    """The evaluations of a finished run, with their names on disk.
+
+    Those that read arrays which this kind of model does not give are left out, and named.
+    """
     status = read_status(layout.run_dir(key))
     if status is None:
         raise FileNotFoundError(f"run {key} has no status file; train it first.")
@@ -47,10 +51,28 @@ def planned(
         for split in SPLITS
         if layout.bundle_path(key, split).name in status.files
     }
-    return [
-        Evaluation(key, name, config, key_of_evaluation(key, bundles, config, mode))
-        for name, config in evaluations.items()
-    ]
+    run = StoredRun(layout, key)
+    plan = []
+    skipped: dict[str, frozenset[str]] = {}
+    for name, config in evaluations.items():
+        check_targets(config)
+        needed: frozenset[str] = getattr(
+            hydra.utils.get_method(config["_target_"]), "needs", frozenset()
+        )
+        if missing := needed - run.array_names:
+            skipped[name] = missing
+        else:
+            plan.append(
+                Evaluation(key, name, config, key_of_evaluation(key, bundles, config, mode))
+            )
+    if skipped:
+        print(
+            f"run {key} ({run.identity['model']}): skipped {', '.join(skipped)}, which read "
+            f"{', '.join(sorted(frozenset().union(*skipped.values())))}: "
+            "a model of this kind does not give them.",
+            file=sys.stderr,
+        )
+    return plan
 
 
 def evaluate_one(layout: OutputLayout, run: StoredRun, evaluation: Evaluation) -> None:

@@ -133,10 +133,10 @@ def _train(
                 device=device,
             )
     else:
-        from concept_audit.training.fitting import fit_single
+        from concept_audit.training.families import fit_one
 
         results = [
-            fit_single(
+            fit_one(
                 members[0],
                 dataset,
                 recipe=recipe,

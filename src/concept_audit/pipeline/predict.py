@@ -19,7 +19,8 @@ from concept_audit.store.bundle import write_bundle
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.manifest import finish_manifest, write_manifest
 from concept_audit.store.status import mark_done
-from concept_audit.training.predict import build_model, load_state, predict
+from concept_audit.training.families import arrays_of
+from concept_audit.training.predict import load_state
 from concept_audit.training.recipe import FitResult
 
 __all__ = ["read_checkpoint", "restore", "write_run"]
@@ -35,7 +36,7 @@ def _identity(
         "run_key": key,
         "dataset": dataset.name,
         "standin": dataset.standin,
-        "model": spec.family,
+        "model": getattr(spec, "name", spec.family),
         "encoding": spec.encoding,
         "lambda_concept": float(model["lambda_concept"]) if supervised else None,
         "p_int": float(model["p_int"]) if "p_int" in model else None,
@@ -57,7 +58,7 @@ def write_run(
     """Write all files of a finished training; `status.json` comes last and makes it count."""
     key, config = item.key, item.cell.config
     spec = result.member.spec
-    model = load_state(build_model(spec, dataset), result.state_dict)
+    arrays = arrays_of(result, dataset, device=device)
     with atomic_path(layout.checkpoint_path(key)) as temporary:
         torch.save(
             {
@@ -73,10 +74,14 @@ def write_run(
     metadata = {
         "run_key": key,
         "identity": _identity(key, config, spec, dataset),
-        "encoding": spec.encoding or "hard",
+        "encoding": "hard" if spec.family == "reference_head" else spec.encoding,
         "concept_names": list(dataset.concept_names),
         "concept_groups": {name: list(ids) for name, ids in dataset.concept_groups.items()},
         "class_names": list(dataset.class_names),
+        "factor_names": list(dataset.factor_names),
+        "factor_sizes": list(dataset.factor_sizes),
+        "factor_kinds": list(dataset.factor_kinds),
+        "weights": getattr(getattr(spec, "encoder", None), "weights", None),
         "standin": dataset.standin,
         "notes": list(dataset.notes),
         "dataset_fingerprint": dataset.fingerprint(),
@@ -84,9 +89,8 @@ def write_run(
     files = [layout.checkpoint_path(key)]
     for split in SPLITS:
         path = layout.bundle_path(key, split)
-        write_bundle(
-            path, predict(model, dataset, split, device=device), {**metadata, "split": split}
-        )
+        outputs = arrays(split)
+        write_bundle(path, outputs, {**metadata, "split": split, "arrays": sorted(outputs)})
         files.append(path)
     write_text(layout.config_path(key), OmegaConf.to_yaml(OmegaConf.create(config)))
     finish_manifest(

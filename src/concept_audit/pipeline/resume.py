@@ -32,7 +32,7 @@ _TRAINER = ("precision",)  # the part of the hardware that moves numbers
 _PLACES = ("root", "cache_dir")  # where files lie is not what they are; the fingerprint is
 # An edit here moves no number.
 _NO_NUMBERS = ("concept_audit.store",)
-_FIT_MODULES = ("concept_audit.training.bank", "concept_audit.training.predict")
+_FIT_MODULES = ("concept_audit.training.bank", "concept_audit.training.families")
 
 
 @dataclass(frozen=True)

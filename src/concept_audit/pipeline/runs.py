@@ -58,13 +58,31 @@ class StoredRun:
 
     @property
     def encoding(self) -> str:
-        """`hard`, `soft`, `logit` or `embedding`; a head on true concepts counts as `hard`."""
+        """`hard`, `soft`, `logit` or `embedding`; a head on true concepts counts as `hard`.
+
+        `None` for a representation.
+        """
         return str(self.metadata["encoding"])
 
     @property
     def identity(self) -> dict[str, Any]:
         """Columns that every row of this run repeats."""
         return dict(self.metadata["identity"])
+
+    @property
+    def array_names(self) -> frozenset[str]:
+        """Names of the arrays in the run's bundles."""
+        return frozenset(self.metadata["arrays"])
+
+    @property
+    def kept_epoch(self) -> dict[str, Any]:
+        """Losses of the epoch whose weights were kept; empty for what is never trained."""
+        from concept_audit.pipeline.predict import read_checkpoint
+
+        checkpoint = read_checkpoint(self.layout.checkpoint_path(self.key))
+        rows = checkpoint["history"]
+        last_phase = [row for row in rows if row["phase"] == rows[-1]["phase"]]
+        return next((row for row in last_phase if row["epoch"] == checkpoint["best_epoch"]), {})
 
     def arrays(self, split: str) -> Mapping[str, NDArray[Any]]:
         """Arrays of one split's bundle."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, row, score_rows
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, row, score_rows
 
 __all__ = ["accuracy"]
 
 
+@needs("y_logits", "y")
 def accuracy(run: EvaluatedRun, *, split: str = "test") -> list[Row]:
     """Task and concept accuracy, F1 and AUC over the whole split."""
     from concept_audit.metrics.accuracy import concept_accuracy, task_accuracy

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, row
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, row
 
 __all__ = ["concept_density"]
 
 
+@needs("c_hat")
 def concept_density(run: EvaluatedRun, *, split: str = "test", bins: int = 25) -> list[Row]:
     """Histogram of the first learnt concept for each value of the other concept and the task."""
     arrays = run.arrays(split)

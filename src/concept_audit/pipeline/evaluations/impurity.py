@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, repeated, row
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, repeated, row
 
 __all__ = ["SCORES", "impurity"]
 
 SCORES = ("ois", "ois_reference", "nis", "nis_reference")
 
 
+@needs("c_hat", "c")
 def impurity(
     run: EvaluatedRun,
     *,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, repeated, row
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, repeated, row
 
 __all__ = ["interventions"]
 
 
+@needs("c_hat", "c", "y")
 def interventions(
     run: EvaluatedRun,
     *,

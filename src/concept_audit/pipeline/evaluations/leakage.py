@@ -8,6 +8,7 @@ from concept_audit.pipeline.evaluations.rows import (
     EvaluatedRun,
     Row,
     matrix_rows,
+    needs,
     repeated,
     row,
     score_rows,
@@ -16,6 +17,7 @@ from concept_audit.pipeline.evaluations.rows import (
 __all__ = ["leakage"]
 
 
+@needs("c_hat", "c", "y")
 def leakage(
     run: EvaluatedRun, *, split: str = "test", n_neighbors: int = 3, repeats: int = 5, seed: int = 0
 ) -> list[Row]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, row
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, row
 
 __all__ = ["projection"]
 
 
+@needs("c_mix")
 def projection(
     run: EvaluatedRun, *, split: str = "test", max_points: int = 600, seed: int = 0
 ) -> list[Row]:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concept_audit.metrics import mean_interval
 
-__all__ = ["EvaluatedRun", "Row", "matrix_rows", "repeated", "row", "score_rows"]
+__all__ = ["EvaluatedRun", "Row", "matrix_rows", "needs", "repeated", "row", "score_rows"]
 
 Row = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., list[Row]])
+
+
+def needs(*names: str) -> Callable[[Function], Function]:
+    """Mark an evaluation with the arrays that it reads; runs that lack one are passed over."""
+
+    def mark(function: Function) -> Function:
+        vars(function)["needs"] = frozenset(names)
+        return function
+
+    return mark
 
 
 class EvaluatedRun(Protocol):
@@ -20,6 +31,7 @@ class EvaluatedRun(Protocol):
 
     concept_names: tuple[str, ...]
     encoding: str  # hard | soft | logit | embedding
+    kept_epoch: dict[str, Any]  # losses of the epoch whose weights were kept
     shared: dict[str, Any]  # results that runs on the same data share, for example OIS oracles
 
     def arrays(self, split: str) -> Mapping[str, NDArray[Any]]:

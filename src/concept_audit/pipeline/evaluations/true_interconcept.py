@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, matrix_rows
+from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, matrix_rows, needs
 
 __all__ = ["true_interconcept"]
 
 
+@needs("c")
 def true_interconcept(run: EvaluatedRun, *, split: str = "train") -> list[Row]:
     """The ground-truth term of ICL (eq. 8): I(c_i, c_j) / sqrt(H(c_i) H(c_j))."""
     from concept_audit.metrics import interconcept_leakage
