@@ -71,6 +71,9 @@ def _app(config: DictConfig) -> str:
         key = run_one(config)
     except RunFailedError:
         raise SystemExit(1) from None  # the table has said why; a stack trace would bury it
+    except (ValueError, OSError) as error:  # data or model that cannot be built
+        print(f"concept-audit run: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
     _print_summary(key, config.paths.output_dir)
     return key
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
 __all__ = ["RunConfig", "build", "check_targets", "register"]
@@ -88,6 +89,16 @@ def check_targets(config: Any, where: str = "config") -> None:
 
 
 def build(config: Any, **kwargs: Any) -> Any:
-    """`hydra.utils.instantiate` after `check_targets`."""
+    """`hydra.utils.instantiate` after `check_targets`.
+
+    Raises
+    ------
+    Exception  what the built thing itself raises, without the frame that Hydra puts around it.
+    """
     check_targets(config)
-    return hydra.utils.instantiate(config, _convert_="all", **kwargs)
+    try:
+        return hydra.utils.instantiate(config, _convert_="all", **kwargs)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, ValueError | OSError):
+            raise error.__cause__ from None
+        raise

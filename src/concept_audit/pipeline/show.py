@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra.errors import InstantiationException
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -164,9 +163,9 @@ def main(argv: Sequence[str]) -> int:
         check_overrides(list(argv))
         (cell,) = expand(list(argv))
         dataset = build(cell.config["data"])
-    except InstantiationException as error:  # Hydra's frame around an error of the loader
-        print(error.__cause__ or error, file=sys.stderr)
-        return 1 if isinstance(error.__cause__, DatasetFileError | DatasetMissingError) else 2
+    except (DatasetFileError, DatasetMissingError) as error:
+        print(error, file=sys.stderr)
+        return 1
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
