@@ -62,13 +62,13 @@ def _check_rows(name: str, array: NDArray[Any], min_rows: int) -> None:
 
 
 def as_matrix(
-    name: str, value: ArrayLike, *, columns: str = "k", min_rows: int = 1
+    name: str, value: ArrayLike, *, rows: str = "n", columns: str = "k", min_rows: int = 1
 ) -> NDArray[np.float64]:
-    """Float64 copy of a matrix `(n, columns)`; one dimension is not guessed into two."""
+    """Float64 copy of a matrix `(rows, columns)`; one dimension is not guessed into two."""
     array = to_numpy(name, value)
     if array.ndim != 2:
         hint = f" For a single column pass {name}[:, None]." if array.ndim == 1 else ""
-        raise ValueError(f"{name} must have shape (n, {columns}), got {array.shape}.{hint}")
+        raise ValueError(f"{name} must have shape ({rows}, {columns}), got {array.shape}.{hint}")
     _check_rows(name, array, min_rows)
     if array.shape[1] == 0:
         raise ValueError(f"{name} needs at least one column, got shape {array.shape}.")

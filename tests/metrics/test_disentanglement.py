@@ -121,7 +121,7 @@ def test_undefined_scores_are_nan_with_a_reason():
     [
         (-np.eye(2), "R must not be negative, got 2 negative of 4 entries.*negative='abs'"),
         (np.array([[np.nan, 1.0]]), "R must be finite, got 1 NaN or infinite of 2"),
-        (np.ones(3), r"R must have shape \(n, K\), got \(3,\)"),
+        (np.ones(3), r"R must have shape \(L, K\), got \(3,\)"),
     ],
 )
 def test_bad_matrices_are_named(score, R, message):

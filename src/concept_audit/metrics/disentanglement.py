@@ -85,7 +85,7 @@ def _concentration(matrix: NDArray[np.float64], eps: float) -> NDArray[np.float6
 
 
 def _checked(importance: ArrayLike, eps: float) -> NDArray[np.float64]:
-    matrix = as_matrix("R", importance, columns="K")
+    matrix = as_matrix("R", importance, rows="L", columns="K")
     if (matrix < 0).any():
         raise ValueError(
             f"R must not be negative, got {int((matrix < 0).sum())} negative of {matrix.size} "
@@ -224,6 +224,10 @@ def representation_size(L: int, K: int) -> float:
     Raises
     ------
     ValueError  unless both are at least 1.
+
+    Notes
+    -----
+    DCI-ES paper, its size score S.
     """
     for name, value in (("L", L), ("K", K)):
         if int(value) != value or value < 1:

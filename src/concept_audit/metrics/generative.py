@@ -72,6 +72,11 @@ def mig(codes: ArrayLike, factors: ArrayLike, *, n_bins: int = 20) -> FactorScor
     Raises
     ------
     ValueError  on shapes that disagree, a constant factor or fewer than two bins.
+
+    Notes
+    -----
+    Chen, Li, Grosse and Duvenaud, "Isolating Sources of Disentanglement in Variational
+    Autoencoders" (2018), on empirical counts of binned codes.
     """
     x, z, n = _checked(codes, factors)
     if n_bins < 2:
@@ -128,6 +133,8 @@ def sap(
     Kumar, Sattigeri and Balakrishnan, "Variational Inference of Disentangled Latent Concepts": the
     thresholds are chosen and scored on the same rows. disentanglement_lib takes a linear SVM there,
     which cannot single out a class between two others.
+    Kumar, Sattigeri and Balakrishnan, "Variational Inference of Disentangled Latent Concepts from
+    Unlabeled Observations" (2018).
     """
     x, z, n = _checked(codes, factors)
     names = as_kinds(kinds, z.shape[1])
@@ -190,6 +197,10 @@ def factor_vae_score(
     ------
     ValueError  on shapes that disagree, a constant factor, codes that are all constant, or too few
         votes.
+
+    Notes
+    -----
+    Kim and Mnih, "Disentangling by Factorising" (2018).
     """
     x, z, n = _checked(codes, factors)
     n_codes, n_factors = x.shape[1], z.shape[1]
@@ -259,6 +270,12 @@ def mcc(
     Raises
     ------
     ValueError  on shapes that disagree, a constant factor or an unknown correlation.
+
+    Notes
+    -----
+    The measure of the identifiability literature: Hyvarinen and Morioka, "Unsupervised Feature
+    Extraction by Time-contrastive Learning and Nonlinear ICA" (2016); here the absolute
+    correlations are matched by the Hungarian method.
     """
     from scipy.optimize import linear_sum_assignment
     from scipy.stats import rankdata

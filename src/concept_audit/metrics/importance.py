@@ -160,6 +160,11 @@ def sage_values(
     Raises
     ------
     ValueError  on shapes that disagree, a method that does not apply, or non-finite input.
+
+    Notes
+    -----
+    Covert, Lundberg and Lee (2020), see the head of this module; the permutation estimator is their
+    algorithm 1, exact values are Shapley values of the same game.
     """
     x = as_matrix("codes", codes, columns="L", min_rows=2)
     (name,) = as_kinds(kind, 1)
@@ -285,6 +290,11 @@ def importance_matrix(
     ------
     ValueError  if arrays are missing or disagree with the probes.
     TypeError  if a probe has not what the method reads.
+
+    Notes
+    -----
+    DCI-ES paper, section 2: R_ij is the relative importance of code i for factor j; SAGE for
+    probes other than forests as in its experiments.
     """
     if not probes:
         raise ValueError("probes must hold one probe per factor, got none.")
