@@ -146,6 +146,8 @@ def test_without_torch_scores_are_listed_not_dropped(arrays, tmp_path, monkeypat
         assert by_key[key].note == "needs concept-audit[torch]"
     assert score(tmp_path / "a.npz", probe="mlp", out=tmp_path / "o", skip=("nis",)) == 0
     assert "needs concept-audit[torch]" in (tmp_path / "o" / "scores.html").read_text()
+    by_key = {s.key: s for s in compute_scores(data, probe="rff", skip=SLOW)}
+    assert by_key["D"].value > 0.5  # Fourier features need scipy alone
 
 
 def test_names_are_escaped(arrays, tmp_path):

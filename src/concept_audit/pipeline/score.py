@@ -124,7 +124,7 @@ def _jobs(probe: str, kinds: list[str]) -> list[_Job]:
         *[
             _Job(key, name, ("codes", "factors"), better,
                  dci, _plain(text),
-                 torch=probe != "random_forest", value=key)
+                 torch=probe == "mlp", value=key)
             for key, name, better, text in (
                 ("D", "Disentanglement", "higher", "Each code serves one factor to {0:.0%}."),
                 ("C", "Completeness", "higher", "Each factor is held by one code to {0:.0%}."),
@@ -229,7 +229,7 @@ def compute_scores(
         `as_given` scores c_hat, `logits` scores c_logits in float64, where the saturation of
         float32 probabilities cannot hurt. CTL and ICL come on both when both are there.
     probe : str or None
-        Probe of D, C, I, E: `random_forest`, or `mlp`, `rff` with torch. None takes `mlp` where
+        Probe of D, C, I, E: `random_forest`, `rff`, or `mlp` with torch. None takes `mlp` where
         torch is installed, else `random_forest`.
     skip : sequence of str
         Keys of scores to leave out.
