@@ -7,6 +7,7 @@ import pytest
 
 from concept_audit.pipeline.execute import execute
 from concept_audit.pipeline.plan import expand
+from concept_audit.pipeline.resume import cell_key
 from concept_audit.store.bundle import read_bundle
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.results import collect
@@ -93,3 +94,20 @@ def test_representations(folder, data, capsys):
         rows = collect(layout, [result.key])
         trained = name in ("vae", "beta_vae", "autoencoder")
         assert set(rows["metric"]) == ({"reconstruction", "kl"} if trained else set())
+
+
+def test_weights_that_were_fetched_since_name_another_run(folder, tmp_path, monkeypatch):
+    cells = expand(
+        [*TINY, f"paths.data_dir={folder}/data", "data=dsprites_standin", "data.max_samples=60",
+         "model=resnet18_imagenet"]
+    )  # fmt: skip
+    monkeypatch.setenv("CONCEPT_AUDIT_DATA", str(tmp_path))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    before = cell_key(cells[0])
+    assert before.parts["config"]["weights"] == "random"
+    weights = tmp_path / "raw" / "weights" / "resnet18-f37072fd.pth"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    after = cell_key(cells[0])
+    assert after.parts["config"]["weights"] == "imagenet"
+    assert after.key != before.key

@@ -76,6 +76,9 @@ def cell_key(cell: Cell) -> KeyedCell:
     kept = keyed_config(config, (*KEY_EXCLUSIONS, *_SWEPT))
     kept["data"] = {key: value for key, value in config["data"].items() if key not in _PLACES}
     kept["trainer"] = {key: config["trainer"][key] for key in _TRAINER}
+    if "weights" in (config["model"]["spec"].get("encoder") or {}):
+        # `auto` means what this machine has; once weights are fetched it names another run.
+        kept["weights"] = build(config["model"]["spec"]).encoder.weights
     parts = {
         "config": kept,
         "dataset": dataset_of(config).fingerprint(),
