@@ -6,7 +6,7 @@ import multiprocessing
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ def evaluate_one(layout: OutputLayout, run: StoredRun, evaluation: Evaluation) -
 
 
 def _evaluate_chunk(
-    root: str, chunk: Sequence[Evaluation], threads: int | None
+    root: str, chunk: Sequence[Evaluation], threads: int | None, channel: Any
 ) -> list[tuple[Evaluation, str | None]]:
     if threads is not None:
         import torch
@@ -113,7 +113,13 @@ def _evaluate_chunk(
             results.append((item, None))
         except Exception:  # one run's failure must not stop the others: reported in the table
             results.append((item, traceback.format_exc(limit=8)))
+        if channel is not None:
+            channel.put((_chunk_name(chunk), float(len(results))))
     return results
+
+
+def _chunk_name(chunk: Sequence[Evaluation]) -> str:
+    return f"{chunk[0].run_key}/{chunk[0].evaluation_key}"
 
 
 def _chunks(items: Sequence[Evaluation]) -> Iterator[list[Evaluation]]:
@@ -141,20 +147,30 @@ def evaluate(
                 missing.append(item)
 
         def record(results: list[tuple[Evaluation, str | None]]) -> None:
+            name = _chunk_name([item for item, _ in results])
             for item, error in results:
                 outcome[item.run_key, item.name] = error
-                progress.finish("done" if error is None else "failed")
+                progress.finish("done" if error is None else "failed", name=name)
 
         chunks = list(_chunks(missing))
         if jobs <= 1 or len(chunks) <= 1:
             for chunk in chunks:
-                record(_evaluate_chunk(str(layout.root), chunk, None))
+                record(_evaluate_chunk(str(layout.root), chunk, None, None))
         else:
             context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool:
-                futures = [
-                    pool.submit(_evaluate_chunk, str(layout.root), chunk, 1) for chunk in chunks
-                ]
-                for future in as_completed(futures):
-                    record(future.result())
+            with (
+                context.Manager() as manager,
+                ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool,
+            ):
+                channel = manager.Queue()
+                pending = {
+                    pool.submit(_evaluate_chunk, str(layout.root), chunk, 1, channel)
+                    for chunk in chunks
+                }
+                while pending:
+                    finished, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
+                    while not channel.empty():
+                        progress.partial(*channel.get())
+                    for future in finished:
+                        record(future.result())
     return outcome

@@ -25,6 +25,7 @@ class Progress:
         self.total = total
         self.done = self.skipped = self.failed = 0
         self._partial: dict[str, float] = {}
+        self._ended: set[str] = set()
         self._started = self._last = time.monotonic()
         self._every_s = every_s
         self._bar = None
@@ -67,14 +68,16 @@ class Progress:
 
     def partial(self, name: str, share: float) -> None:
         """Report that `share` cells' worth of the group `name` is done."""
-        self._partial[name] = share
-        self._show()
+        if name not in self._ended:  # reports of other processes may come late
+            self._partial[name] = share
+            self._show()
 
     def finish(self, state: str, count: int = 1, name: str | None = None) -> None:
         """Count cells as `done`, `skipped` or `failed`; `name` ends that group's partial share."""
         setattr(self, state, getattr(self, state) + count)
         if name is not None:
             self._partial.pop(name, None)
+            self._ended.add(name)
         self._show()
 
     def _finished(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, repeated, row
 
@@ -39,7 +40,7 @@ def impurity(
     published = c_hat
     if run.encoding == "hard" and "c_logits" in arrays:
         # The reference code scores hard models on their probabilities, not on their concepts.
-        published = 1.0 / (1.0 + np.exp(-arrays["c_logits"]))
+        published = expit(np.asarray(arrays["c_logits"], dtype=np.float64))
     rows: list[Row] = []
     for repeat in range(repeats):
         for score in scores:
