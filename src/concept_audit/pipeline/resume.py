@@ -22,7 +22,7 @@ from concept_audit.store.keys import (
 
 __all__ = ["FIT_VERSION", "KeyedCell", "cell_key", "dataset_of", "key_of_evaluation"]
 
-FIT_VERSION = 1
+FIT_VERSION = 2  # bundles name their arrays
 EVALUATE_VERSION = 1
 
 # Values that reach a run only through the leaves that interpolate them, where they are hashed. So a
