@@ -39,10 +39,19 @@ class AnnotationJudge:
     image_ids : n names
     c : Int[ndarray, "n k"]   annotations, 0 or 1
     concept_names : k names, compared without case and outer blanks
+    by_weight : False lets every shown concept count alike, whatever its displayed weight
+    name : name of the judge
     """
 
     def __init__(
-        self, dataset: str, image_ids: Sequence[str], c: ArrayLike, concept_names: Sequence[str]
+        self,
+        dataset: str,
+        image_ids: Sequence[str],
+        c: ArrayLike,
+        concept_names: Sequence[str],
+        *,
+        by_weight: bool = True,
+        name: str = "annotation",
     ) -> None:
         table = as_binary_concepts("c", c, binary=True)
         if table.shape != (len(image_ids), len(concept_names)):
@@ -51,14 +60,16 @@ class AnnotationJudge:
                 f"{len(image_ids)} images and {len(concept_names)} concepts."
             )
         self._dataset = dataset
+        self._by_weight = by_weight
         self._rows = {str(image): table[i] for i, image in enumerate(image_ids)}
         self._columns = {_plain(name): j for j, name in enumerate(concept_names)}
         self._identity = JudgeIdentity(
-            "annotation",
+            name,
             f"{dataset}:{hashlib.sha256(table.tobytes()).hexdigest()[:16]}",
             "annotation",
             "1",
             reads_items=True,
+            decoding={} if by_weight else {"by_weight": False},
         )
 
     @property
@@ -97,7 +108,7 @@ class AnnotationJudge:
             column = self._columns.get(_plain(concept.name))
             if column is None:
                 continue
-            weight = abs(concept.weight)
+            weight = abs(concept.weight) if self._by_weight else 1.0
             total += weight
             if bool(row[column]) != (concept.negated or concept.weight < 0):
                 right += weight

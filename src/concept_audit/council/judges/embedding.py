@@ -71,9 +71,28 @@ class EmbeddingJudge:
     ----------
     encoder : texts to vectors; all-MiniLM-L6-v2 by default
     revision : names the encoder in every reply's key
+    relevance_share : part of relevance in the grade, in [0, 1]; the rest is diversity
+    name : name of the judge
+
+    Raises
+    ------
+    ValueError  on a relevance_share outside [0, 1].
     """
 
-    def __init__(self, encoder: Encoder | None = None, *, revision: str | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder | None = None,
+        *,
+        revision: str | None = None,
+        relevance_share: float = _RELEVANCE_SHARE,
+        name: str = "embedding",
+    ) -> None:
+        if not 0 <= relevance_share <= 1:
+            raise ValueError(
+                f"relevance_share must lie in [0, 1], got {relevance_share}: "
+                "1 grades relevance alone, 0 diversity alone."
+            )
+        self._relevance_share = relevance_share
         self._encoder = encoder
         self._cache: dict[str, NDArray[np.float64]] = {}
         if revision is None:
@@ -85,7 +104,15 @@ class EmbeddingJudge:
             except metadata.PackageNotFoundError:
                 version = "absent"  # check() says what to install
         self._identity = JudgeIdentity(
-            "embedding", revision, "sentence-transformers", version, "float32", reads_items=True
+            name,
+            revision,
+            "sentence-transformers",
+            version,
+            "float32",
+            reads_items=True,
+            decoding={}
+            if relevance_share == _RELEVANCE_SHARE
+            else {"relevance_share": relevance_share},
         )
 
     @property
@@ -137,7 +164,7 @@ class EmbeddingJudge:
             diversity = 1 - float(np.mean(_stretch(cosines)))
         else:
             diversity = 0.5  # one concept neither repeats nor complements another
-        grade = _RELEVANCE_SHARE * relevance + (1 - _RELEVANCE_SHARE) * diversity
+        grade = self._relevance_share * relevance + (1 - self._relevance_share) * diversity
         return grade, f"relevance {relevance:.2f}, diversity {diversity:.2f}"
 
     def _score(self, request: JudgeRequest) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from concept_audit.council.judges.base import JudgeError, JudgeIdentity, JudgeRequest, Reply
 
-__all__ = ["ScriptedJudge", "noisy_expert"]
+__all__ = ["ScriptedJudge", "noisy_expert", "rehearsal_judge"]
 
 _Answer = str | int | Sequence[str | int]
 
@@ -100,3 +102,47 @@ def noisy_expert(
         key: int(score) for key, score in zip(quality, scores, strict=True)
     }
     return ScriptedJudge(table, name=name, revision=f"noise={noise:g},seed={seed},K={scale_max}")
+
+
+def rehearsal_judge(
+    quality: Mapping[tuple[str, str, str], float] | None = None,
+    *,
+    noise: float = 0.2,
+    seed: int = 0,
+    name: str = "scripted",
+) -> ScriptedJudge:
+    """Judge that scores and compares anything, by invented qualities and noise of its own.
+
+    Unlike `noisy_expert` it answers any item, on any scale and in pairs; the noise of an item
+    depends on seed and names alone, and a comparison adds more of it, so that some answers change
+    when the explanations swap places.
+
+    Parameters
+    ----------
+    quality : per (dataset, image, model), in [0, 1]; 0.5 where it is not given
+    noise : standard deviation, in units of the quality
+    seed : of the noise
+    name : name of the judge
+    """
+    known = quality or {}
+
+    def draw(*words: str) -> NDArray[np.float64]:
+        digest = hashlib.sha256("\0".join((str(seed), *words)).encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8], "big")).normal(0, noise, 2)
+
+    def answer(request: JudgeRequest) -> str | int:
+        keys = [(item.dataset, item.image_id, item.model) for item in request.items]
+        seen = [float(known.get(key, 0.5) + draw(*key)[0]) for key in keys]
+        if not request.pairwise:
+            steps = request.scale_max - 1
+            return 1 + int(np.clip(np.rint(steps * seen[0]), 0, steps))
+        first, second = np.array(seen) + draw(*keys[0], *keys[1]) / 4
+        if abs(first - second) < 0.1:
+            label = "Equally_Good" if first + second >= 1 else "Equally_Bad"
+        else:
+            label = "CBM1" if first > second else "CBM2"
+        return json.dumps({"reasoning": "scripted", "preferred_cbm": label})
+
+    content = json.dumps([[list(key), value] for key, value in sorted(known.items())])
+    revision = hashlib.sha256(f"{noise}|{seed}|{content}".encode()).hexdigest()[:16]
+    return ScriptedJudge(answer, name=name, revision=revision)
