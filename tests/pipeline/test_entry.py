@@ -65,7 +65,7 @@ def test_a_missing_package_names_its_extra(monkeypatch, capsys):
     assert "pip install 'concept-audit[pipeline]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["run", "reproduce", "report", "score", "fetch"])
+@pytest.mark.parametrize("verb", ["run", "reproduce", "report", "score", "fetch", "judge"])
 def test_every_script_is_the_verb_of_the_same_name(verb):
     from concept_audit.pipeline.plan import config_dir
 

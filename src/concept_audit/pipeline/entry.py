@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "fetch": ("fetch", "download a dataset, check it, unpack it", "pipeline"),
     "show": ("show", "a contact sheet of a dataset", "pipeline"),
     "submission": ("submission", "check or make a submission of explanations", "judge"),
+    "judge": ("judge", "score the explanations of a submission by one judge", "judge"),
     "study": ("study", "the web page on which people compare two explanations", "study"),
 }
 

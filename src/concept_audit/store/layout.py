@@ -54,6 +54,7 @@ class OutputLayout:
         self.results = self.root / "results"
         self.figures = self.root / "figures"
         self.tables = self.root / "tables"
+        self.leaderboard = self.root / "leaderboard"
         self.report = self.root / "report"
         self.logs = self.root / "logs"
         self.results_parquet = self.results / "results.parquet"
