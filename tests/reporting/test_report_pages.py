@@ -271,3 +271,10 @@ def test_provenance_of_a_run():
     assert (line.used_by, line.seeds, line.seconds) == (("y", "z"), "seed 0", 3.0)
     bare = run_provenance("c", {}, environments=environments_of({"c": {}}))
     assert (bare.commit, math.isnan(bare.seconds)) == ("no git checkout", True)
+
+
+def test_a_page_beside_the_report_is_linked_from_its_paper():
+    links = (("The <board>", "../leaderboard/index.html"),)
+    report = Report("t", papers=(PaperSection("cbx", "CBX", links=links),))
+    assert '<a href="../leaderboard/index.html">The &lt;board&gt;</a>' in render_html(report)
+    assert "](../leaderboard/index.html)" in render_markdown(report)

@@ -60,7 +60,24 @@ _PAPERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ),
     ),
     "dci_es": ("DCI-ES: An Extended Disentanglement Framework", "Eastwood et al., ICLR 2023", ()),
-    "cbx": ("CBX-Bench", "Karadag et al., arXiv 2608.15404", ()),
+    "cbx": (
+        "CBX-Bench",
+        "Karadag et al., arXiv 2608.15404",
+        (
+            "The council here is an offline stand-in for the paper's five multimodal models: two "
+            "judges compare the shown concepts with the data set's annotations of that image (by "
+            "displayed weight, and every concept alike), three compare names by sentence "
+            "embeddings (relevance and diversity together, relevance alone, diversity alone). No "
+            "judge sees the image or was validated against people, and none knows an order, so "
+            "Table 7 is zero by construction. Profile smoke has scripted judges, whose scores are "
+            "invented.",
+            "The explanations are those of our own linear concept bottleneck models, trained on "
+            "drawn stand-ins of CUB and HAM10000. The paper's human labels are not published: "
+            "Tables 2 to 5 run on synthetic labels, which prefer the model that gives the "
+            "annotated class more probability. They show that the path works; their values are no "
+            "evidence about judges or people.",
+        ),
+    ),
 }
 
 
@@ -133,6 +150,13 @@ def _claims(layout: OutputLayout, paper: str) -> tuple[ClaimVerdict, ...]:
     )
 
 
+def _links(layout: OutputLayout, paper: str) -> tuple[tuple[str, str], ...]:
+    """Pages beside the report: the leaderboard, where there is one."""
+    if paper != "cbx" or not (layout.leaderboard / "index.html").is_file():
+        return ()
+    return (("Leaderboard, with every explanation and score", "../leaderboard/index.html"),)
+
+
 def _departures() -> tuple[str, ...]:
     """Sentences marked `DEVIATION:` in the sources, each with its module."""
     package = Path(__file__).resolve().parents[1]
@@ -186,7 +210,15 @@ def write(layout: OutputLayout) -> None:
             for key in section.runs:
                 used_by.setdefault(key, []).append(section.stem)
         papers.append(
-            PaperSection(paper, title, citation, introduction, sections, _claims(layout, paper))
+            PaperSection(
+                paper,
+                title,
+                citation,
+                introduction,
+                sections,
+                _claims(layout, paper),
+                _links(layout, paper),
+            )
         )
     runs, environments, warnings = _provenance(layout, used_by)
     profiles = sorted({StoredRun(layout, key).config["profile"]["name"] for key in used_by})

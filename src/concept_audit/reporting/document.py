@@ -230,6 +230,7 @@ class PaperSection:
     key : leakage, dci_es or cbx
     title, citation : of the paper
     introduction : paragraphs before the artefacts
+    links : text and address, relative to the report, of pages beside it
     artefacts, claims : in the paper's order
     """
 
@@ -239,6 +240,7 @@ class PaperSection:
     introduction: tuple[str, ...] = ()
     artefacts: tuple[ArtefactSection, ...] = ()
     claims: tuple[ClaimVerdict, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
 
     @property
     def verdicts(self) -> dict[Verdict, int]:

@@ -110,6 +110,8 @@ def _paper(paper: PaperSection) -> list[str]:
         text += [_escape(paper.citation), ""]
     for paragraph in paper.introduction:
         text += [_escape(paragraph), ""]
+    for words, address in paper.links:
+        text += [f"[{_escape(words)}]({address})", ""]
     if paper.verdicts:
         text += [", ".join(f"{count} {name}" for name, count in paper.verdicts.items()) + ".", ""]
     if paper.claims:
