@@ -14,7 +14,7 @@ DEV_STAMP := $(VENV)/.dev-installed
 OPTIONS := profile=$(PROFILE) $(if $(LAUNCHER),hydra/launcher=$(LAUNCHER)) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce leakage figures report list test lint format bench lock clean
+.PHONY: help reproduce leakage cbx figures report list test lint format bench lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z_/%]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-22s %s\n", $$1, $$2}'
@@ -44,6 +44,12 @@ reproduce: $(RUN_STAMP)  ## every figure and table of the papers, then outputs/r
 
 leakage: $(RUN_STAMP)  ## the leakage paper alone
 	$(BIN)/concept-audit reproduce paper=$@ $(OPTIONS)
+
+cbx: $(RUN_STAMP)  ## the council paper alone, by offline judges; also outputs/leaderboard/index.html
+	$(BIN)/concept-audit reproduce paper=$@ $(OPTIONS)
+
+cbx/%: $(RUN_STAMP)
+	$(BIN)/concept-audit run experiment=$@ $(OPTIONS)
 
 leakage/%: $(RUN_STAMP)  ## one figure or table, for example leakage/fig06_supervision
 	$(BIN)/concept-audit run experiment=$@ $(OPTIONS)

@@ -100,7 +100,10 @@ def _state(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) -> tupl
     """Key of what the artefact would be drawn from, and whether it was drawn from just that."""
     paper, stem = name.split("/")
     target = artefact.get("draw") or artefact["build"]
-    digest = code_digest(["concept_audit.pipeline.compare", target.rpartition(".")[0]])
+    stages = ["concept_audit.pipeline.compare", target.rpartition(".")[0]]
+    if "council" in artefact:
+        stages.append("concept_audit.pipeline.council")
+    digest = code_digest(stages)
     text = canonical_json(
         [_members(layout, name), dict(artefact), paper_values(paper).to_csv(), digest]
     )
@@ -133,6 +136,11 @@ def draw_artefact(layout: OutputLayout, name: str, artefact: Mapping[str, Any]) 
         keys = {run: list(info["evaluations"].values()) for run, info in members.items()}
         collected = collect(layout, evaluation_keys=keys).assign(paper=paper)
         rows = compare(rows_frame(collected), artefact.get("compare") or ())
+        if "council" in artefact:
+            from concept_audit.pipeline.council import council_rows
+
+            judged = council_rows(layout, members, artefact["council"])
+            rows = rows_frame(pd.concat([rows, judged], ignore_index=True))
         write_rows(_folder(layout, name) / "rows.parquet", rows, evaluation=name)
         function = hydra.utils.get_method(target)
         if "draw" in artefact:
@@ -168,10 +176,16 @@ def draw_all(
             results.append(drawn)
             progress.finish("done" if drawn.error is None else "failed")
 
-        if jobs <= 1 or len(changed) < 4:  # a process takes seconds to start
-            for name in changed:
-                record(draw_artefact(layout, name, artefacts[name]))
-        else:
+        # A process takes seconds to start; tables of one judgement have it read once, here.
+        here = [
+            name
+            for name in changed
+            if jobs <= 1 or len(changed) < 4 or "council" in artefacts[name]
+        ]
+        for name in here:
+            record(draw_artefact(layout, name, artefacts[name]))
+        changed = [name for name in changed if name not in here]
+        if changed:
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(jobs, mp_context=context) as pool:
                 futures = [
