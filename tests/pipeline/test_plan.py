@@ -88,3 +88,13 @@ def test_papers_of_experiments_are_known():
 
     assert {name.split("/")[0] for name in experiment_names()} <= set(PAPERS)
     assert options("profile") == ["embedded", "paper", "smoke"]
+
+
+@pytest.mark.parametrize("name", ["leakage/fig02_histograms", "leakage/fig25_cem_interventions"])
+def test_cells_shared_between_experiments_equal_those_composed_whole(name, monkeypatch):
+    from concept_audit.pipeline import plan
+
+    quick = load_experiment(name, ["profile=smoke"])
+    monkeypatch.setattr(plan, "_trained_alike", lambda fixed: fixed)
+    whole = load_experiment(name, ["profile=smoke"])
+    assert quick == whole

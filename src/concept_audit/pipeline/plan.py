@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +34,9 @@ __all__ = [
     "load_experiment",
     "options",
 ]
+
+
+_OF_EXPERIMENTS = ("experiment_name", "artefact", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -192,23 +197,66 @@ def _without_hydra(overrides: tuple[str, ...]) -> DictConfig:
     return OmegaConf.masked_copy(config, kept)
 
 
-def _cell(fixed: tuple[str, ...], swept: Sequence[str]) -> Cell:
-    """Resolve one cell; configs that differ in plain values only are composed once."""
-    groups: list[str] = []
-    values: list[str] = []
-    base = _composed(fixed)
-    choices = base.hydra.runtime.choices
-    for text in swept:
-        key = text.split("=", 1)[0]
-        (groups if key in choices else values).append(text)
-    config = copy.deepcopy(_without_hydra(fixed + tuple(groups)))
+@lru_cache(maxsize=4096)
+def _unresolved(overrides: tuple[str, ...]) -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(_without_hydra(overrides), resolve=False)
+    return dict(plain)
+
+
+@lru_cache(maxsize=1024)
+def _trained_alike(fixed: tuple[str, ...]) -> tuple[str, ...]:
+    """The overrides without the experiment, if it changes only what is evaluated and drawn.
+
+    Composing is slow, and the experiments of a paper share most of their models.
+    """
+    without = tuple(text for text in fixed if not text.startswith("experiment="))
+    one, other = _unresolved(fixed), _unresolved(without)
+    same = all(one[key] == other[key] for key in one if key not in _OF_EXPERIMENTS)
+    return without if same else fixed
+
+
+def _split(fixed: tuple[str, ...], swept: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Choices of config files, and plain values."""
+    choices = _composed(fixed).hydra.runtime.choices
+    chosen = [text for text in swept if text.split("=", 1)[0] in choices]
+    return tuple(chosen), tuple(text for text in swept if text not in chosen)
+
+
+@lru_cache(maxsize=16384)
+def _resolved(overrides: tuple[str, ...], values: tuple[str, ...]) -> dict[str, Any]:
+    """One config with plain values set and all interpolations replaced."""
+    config = copy.deepcopy(_without_hydra(overrides))
     parser = OverridesParser.create()
     for text in values:
         override = parser.parse_override(text)
         OmegaConf.update(config, override.key_or_group, override.value(), merge=False)
     plain: Any = OmegaConf.to_container(config, resolve=True)
     check_targets(plain)
-    return Cell(config=dict(plain), overrides=tuple(swept))
+    return dict(plain)
+
+
+@lru_cache(maxsize=1024)
+def _own_part(shown: str, context: str) -> dict[str, Any]:
+    """What an experiment sets, with its interpolations replaced from the keys in `context`."""
+    config = OmegaConf.create({**json.loads(context), **json.loads(shown)})
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    own = {key: plain[key] for key in _OF_EXPERIMENTS}
+    check_targets(own)
+    return own
+
+
+def _cell(fixed: tuple[str, ...], swept: Sequence[str]) -> Cell:
+    """Resolve one cell; configs that differ in plain values only are composed once."""
+    chosen, values = _split(fixed, swept)
+    alike = _trained_alike(fixed)
+    evaluated = _unresolved(alike)["evaluation"]
+    if alike == fixed or _unresolved((*alike, *chosen))["evaluation"] != evaluated:
+        return Cell(config=_resolved((*fixed, *chosen), values), overrides=tuple(swept))
+    trained = _resolved((*alike, *chosen), values)
+    shown = json.dumps({key: _unresolved(fixed)[key] for key in _OF_EXPERIMENTS})
+    used = set(re.findall(r"\$\{(\w+)", shown)) & set(trained)
+    context = json.dumps({key: trained[key] for key in sorted(used)})
+    return Cell(config={**trained, **_own_part(shown, context)}, overrides=tuple(swept))
 
 
 def expand(overrides: Sequence[str], cells: Sequence[Sequence[str]] | None = None) -> list[Cell]:
