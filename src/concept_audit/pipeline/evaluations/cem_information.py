@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from concept_audit.pipeline.evaluations.rows import (
     EvaluatedRun,
@@ -19,7 +19,13 @@ __all__ = ["cem_information"]
 
 @needs("c_mix")
 def cem_information(
-    run: EvaluatedRun, *, split: str = "test", n_neighbors: int = 3, repeats: int = 5, seed: int = 0
+    run: EvaluatedRun,
+    *,
+    split: str = "test",
+    compat: Literal["reference"] | None = None,
+    n_neighbors: int = 3,
+    repeats: int = 5,
+    seed: int = 0,
 ) -> list[Row]:
     """Information scores of CEM embeddings (leakage paper, eq. 10 to 13)."""
     from concept_audit.metrics import (
@@ -35,7 +41,11 @@ def cem_information(
     rows: list[Row] = []
     for repeat in range(repeats):
         more: dict[str, Any] = {"split": split, "n": n, "repeat": repeat}
-        options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed + repeat}
+        options: dict[str, Any] = {
+            "n_neighbors": n_neighbors,
+            "seed": seed + repeat,
+            "compat": compat,
+        }
         task = concepts_task_information(mix, y, **options)
         own = self_information(mix, c, **options)
         others = interconcept_information(mix, c, **options)

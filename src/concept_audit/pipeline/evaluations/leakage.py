@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from concept_audit.pipeline.evaluations.rows import (
     EvaluatedRun,
@@ -19,7 +19,13 @@ __all__ = ["leakage"]
 
 @needs("c_hat", "c", "y")
 def leakage(
-    run: EvaluatedRun, *, split: str = "test", n_neighbors: int = 3, repeats: int = 5, seed: int = 0
+    run: EvaluatedRun,
+    *,
+    split: str = "test",
+    compat: Literal["reference"] | None = None,
+    n_neighbors: int = 3,
+    repeats: int = 5,
+    seed: int = 0,
 ) -> list[Row]:
     """CTL and ICL (leakage paper, eq. 6 to 9), with the two readings that help to interpret ICL."""
     from concept_audit.metrics import concepts_task_leakage, interconcept_leakage
@@ -31,7 +37,11 @@ def leakage(
     rows: list[Row] = []
     for repeat in range(repeats):
         more: dict[str, Any] = {"split": split, "n": n, "repeat": repeat}
-        options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed + repeat}
+        options: dict[str, Any] = {
+            "n_neighbors": n_neighbors,
+            "seed": seed + repeat,
+            "compat": compat,
+        }
         ctl = concepts_task_leakage(c_hat, c, y, kind=kind, **options)
         rows += score_rows("ctl", names, ctl.mean, ctl.per_concept, **more)
         if len(names) > 1:
