@@ -104,6 +104,17 @@ def test_a_failing_cell_leaves_the_others_and_says_why(tmp_path):
     assert "epoch" in bad.error or "step" in bad.error
 
 
+def test_a_failing_evaluation_keeps_its_whole_error_until_it_works(tmp_path):
+    (bad,) = execute(_cells(tmp_path, "evaluation=[leakage]", "evaluation.leakage.n_neighbors=0"))
+    assert bad.error is not None
+    assert "n_neighbors" in bad.error
+    layout = OutputLayout(tmp_path)
+    (kept,) = layout.metrics_dir(bad.key).glob("*.error.txt")
+    assert "Traceback" in kept.read_text()
+    (good,) = execute(_cells(tmp_path, "evaluation=[leakage]"))
+    assert good.error is None
+
+
 def test_an_unwritable_folder_is_refused_before_training(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")

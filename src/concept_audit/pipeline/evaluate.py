@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -16,6 +17,7 @@ from concept_audit.pipeline.progress import Progress
 from concept_audit.pipeline.resume import key_of_evaluation
 from concept_audit.pipeline.runs import SPLITS, StoredRun
 from concept_audit.pipeline.schema import check_targets
+from concept_audit.store.atomic import write_text
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.locks import held_lock
 from concept_audit.store.results import rows_frame, rows_valid, write_rows
@@ -110,12 +112,19 @@ def _evaluate_chunk(
             with held_lock(path.with_suffix(".lock"), wait_s=None):
                 if not rows_valid(path):
                     evaluate_one(layout, runs[item.run_key], item)
+            _error_path(layout, item).unlink(missing_ok=True)
             results.append((item, None))
         except Exception:  # one run's failure must not stop the others: reported in the table
-            results.append((item, traceback.format_exc(limit=8)))
+            text = traceback.format_exc(limit=12)
+            write_text(_error_path(layout, item), text)
+            results.append((item, text))
         if channel is not None:
             channel.put((_chunk_name(chunk), float(len(results))))
     return results
+
+
+def _error_path(layout: OutputLayout, item: Evaluation) -> Path:
+    return layout.metrics_path(item.run_key, item.evaluation_key).with_suffix(".error.txt")
 
 
 def _chunk_name(chunk: Sequence[Evaluation]) -> str:

@@ -68,4 +68,8 @@ def print_failures(results: Sequence[CellResult]) -> None:
     for key, result in failed.items():
         lines = (result.error or "").strip().splitlines()
         print(f"  {key}  {result.cell.label}\n      {lines[-1]}", file=sys.stderr)
-    print("The whole error stands in status.json of each run's folder.", file=sys.stderr)
+    print(
+        "The whole error stands in each run's folder: status.json, or metrics/*.error.txt of an "
+        "evaluation.",
+        file=sys.stderr,
+    )
