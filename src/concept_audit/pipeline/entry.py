@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "show": ("show", "a contact sheet of a dataset", "pipeline"),
     "submission": ("submission", "check or make a submission of explanations", "judge"),
     "judge": ("judge", "score the explanations of a submission by one judge", "judge"),
+    "leaderboard": ("leaderboard", "a page that ranks judged submissions", "judge"),
     "study": ("study", "the web page on which people compare two explanations", "study"),
 }
 

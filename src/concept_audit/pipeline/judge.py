@@ -34,7 +34,14 @@ from concept_audit.store.atomic import atomic_path, write_json
 from concept_audit.store.keys import canonical_json
 from concept_audit.store.layout import OutputLayout
 
-__all__ = ["judge_config", "judge_folder", "main", "make_judge"]
+__all__ = [
+    "judge_config",
+    "judge_folder",
+    "main",
+    "make_judge",
+    "scores_name",
+    "submission_manifests",
+]
 
 _USAGE = (
     "usage: concept-audit judge judge=<name> submission=PATH [manifests=FOLDER] [images=FOLDER] "
@@ -93,7 +100,8 @@ def judge_folder(layout: OutputLayout, judge: Judge) -> Path:
     return layout.judgement_dir(f"{name.replace('..', '.')}-{digest}")
 
 
-def _manifests(submission: Path, given: str | None) -> dict[str, SubsetManifest]:
+def submission_manifests(submission: Path, given: str | None) -> dict[str, SubsetManifest]:
+    """Image lists by data set, from the folder given or the one beside the submission."""
     folder = submission.parent / "manifests" if given is None else Path(given)
     found = [read_manifest(path) for path in sorted(folder.glob("*.json"))]
     if not found:
@@ -122,6 +130,13 @@ def _annotations(folder: str | None, dataset: str) -> dict[str, Any]:
         }
 
 
+def scores_name(submission: Path, dataset: str, scale: int) -> str:
+    """Name of the scores of one submission on one data set, in every judge's folder."""
+    card = submission / "submission.json"
+    source = card.read_bytes() if card.is_file() else str(submission).encode()
+    return f"{dataset}-{hashlib.sha256(source).hexdigest()[:12]}-s{scale}"
+
+
 def _merge(reports: Sequence[JudgingReport]) -> JudgingReport:
     counts: dict[str, int] = {}
     for report in reports:
@@ -140,7 +155,7 @@ def _judge(config: Mapping[str, Any], layout: OutputLayout) -> int:
     submission = Path(config["submission"])
     items = items_from_submission(
         submission,
-        manifests=_manifests(submission, config["manifests"]),
+        manifests=submission_manifests(submission, config["manifests"]),
         image_root=config["images"],
         partial=bool(config["partial"]),
     )
@@ -181,9 +196,7 @@ def _write(
     folder: Path, judge: Judge, config: Mapping[str, Any], dataset: str, report: JudgingReport
 ) -> None:
     """Scores and manifest of one data set of one submission."""
-    card = Path(config["submission"]) / "submission.json"
-    source = card.read_bytes() if card.is_file() else str(config["submission"]).encode()
-    name = f"{dataset}-{hashlib.sha256(source).hexdigest()[:12]}-s{config['scale']}"
+    name = scores_name(Path(config["submission"]), dataset, int(config["scale"]))
     with atomic_path(folder / f"scores-{name}.parquet") as temporary:
         pd.DataFrame(report.rows).to_parquet(temporary, index=False)
     write_json(
