@@ -57,14 +57,13 @@ _PAPERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "answers 'any concept' instead of 'at least two', so S_int equals the share of rows "
             "with exactly one active concept (0.315 in the population, 0.28 to 0.35 over test "
             "splits of 1000 rows).",
-            "Where ours differ. The paper's OIS (50 steps a probe) is noisy, so its correlation "
-            "moves with the draw; Figure 4 shows it beside the trained one. With strong "
-            "supervision soft models on TabularToy hardly leak, whatever the concept set or the "
-            "head, so the signs that claims 5 and 6 count there are within the noise. Claims 7 "
-            "and 9 say that interconcept information of CEM vectors grows with supervision; here "
-            "it falls, and not for the estimator: the authors' neighbour search, inexact above 15 "
-            "dimensions (evaluation.cem_information.compat=reference), lowers those of p_int 0 "
-            "from 0.83, 0.83, 0.73 at weights 0.1, 1, 10 to 0.61, 0.61, 0.52 and keeps the fall.",
+            "Where ours differ, as seen under the embedded profile. The paper's OIS (50 steps a "
+            "probe) is noisy, so its correlation moves with the draw; Figure 4 shows it beside the "
+            "trained one. With strong supervision soft models on TabularToy hardly leak, whatever "
+            "the concept set or the head, so there claims 5 and 6 compare scores near zero. Claims "
+            "7 and 9 say that interconcept information of CEM vectors grows with supervision; here "
+            "it falls. The authors' neighbour search, inexact above 15 dimensions, lowers the "
+            "values and keeps the fall: evaluation.cem_information.compat=reference shows it.",
         ),
     ),
     "dci_es": ("DCI-ES: An Extended Disentanglement Framework", "Eastwood et al., ICLR 2023", ()),
