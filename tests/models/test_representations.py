@@ -59,8 +59,9 @@ def test_mixed_labels_can_be_undone_but_not_seen_through(factors):
 
 def test_pixels_are_flattened_channels_first():
     images = np.random.default_rng(0).integers(0, 256, size=(5, 4, 4, 3)).astype(np.uint8)
-    codes = pixel_codes(images)
+    codes = np.asarray(pixel_codes(images))
     assert codes.shape == (5, 48)
+    assert codes.dtype == np.float32
     np.testing.assert_allclose(codes[:, :16], images[..., 0].reshape(5, 16) / 255, rtol=1e-6)
 
 

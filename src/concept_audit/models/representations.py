@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from concept_audit.arrays import as_binary_concepts
+from concept_audit.store.array_blocks import ArrayBlocks
 from concept_audit.store.array_cache import cached_array
 
 __all__ = [
@@ -93,21 +94,36 @@ def mixed_label_codes(
     return (labels @ matrix.T).astype(np.float32)
 
 
-def _blocks(images: Any, batch_size: int) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+def _check_images(images: Any) -> None:
     if len(getattr(images, "shape", ())) != 4 or images.dtype != np.uint8:
         raise ValueError(
             "images must be uint8 of shape (n, H, W, C), got shape "
             f"{getattr(images, 'shape', None)} and dtype {getattr(images, 'dtype', None)}."
         )
+
+
+def _blocks(images: Any, batch_size: int) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    _check_images(images)
     for start in range(0, len(images), batch_size):
         rows = np.arange(start, min(start + batch_size, len(images)))
         yield rows, np.asarray(images[rows]).transpose(0, 3, 1, 2)
 
 
-def pixel_codes(images: Any) -> NDArray[np.float32]:
-    """Raw pixels in [0, 1], channels first and flattened: L = 12288 for 64 x 64 colour images."""
-    parts = [block.reshape(len(rows), -1) for rows, block in _blocks(images, 1024)]
-    return np.concatenate(parts).astype(np.float32) / np.float32(255)
+def pixel_codes(images: Any) -> ArrayBlocks:
+    """Raw pixels in [0, 1], channels first and flattened: L = 12288 for 64 x 64 colour images.
+
+    Made by blocks of 1024 rows, since the codes are four times the images: 51 GB for the whole of
+    MPI3D, which neither memory nor a second array need hold. `numpy.asarray` joins them.
+    """
+    _check_images(images)
+    n, height, width, channels = images.shape
+    return ArrayBlocks(
+        (n, height * width * channels),
+        np.dtype(np.float32),
+        lambda: (
+            block.reshape(len(rows), -1) / np.float32(255) for rows, block in _blocks(images, 1024)
+        ),
+    )
 
 
 def module_codes(

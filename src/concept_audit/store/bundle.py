@@ -1,14 +1,16 @@
 """The array bundle: what a model said about one split, and all that the scores need.
 
 A bundle is a safetensors file, which maps into memory, cannot hold code and reads into numpy and
-torch alike. All metadata stand in ONE JSON string: with several keys the bytes of equal content
-differ between runs. A user's `.npz` with the same array names is read by the same function.
+torch alike. Arrays larger than memory are written by blocks and mapped on reading. All metadata
+stand in ONE JSON string: with several keys the bytes of equal content differ between runs. A user's
+`.npz` with the same array names is read by the same function.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import math
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +21,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concept_audit.arrays import to_numpy
-from concept_audit.store.atomic import file_sha256, write_bytes
+from concept_audit.store.array_blocks import ArrayBlocks
+from concept_audit.store.atomic import file_sha256
+from concept_audit.store.safetensors_file import (
+    map_safetensors_array,
+    safetensors_header,
+    write_safetensors,
+)
 
 __all__ = ["BUNDLE_ARRAYS", "Bundle", "BundleError", "read_bundle", "write_bundle"]
 
 BUNDLE_VERSION = 1
 _METADATA_KEY = "concept_audit"
+_MEMORY_BYTES = 1 << 30  # larger arrays are mapped, not read
 
 # Name -> dimensions. n rows, k concepts, l classes, m embedding width, K factors, L code size.
 BUNDLE_ARRAYS: dict[str, tuple[str, ...]] = {
@@ -79,7 +88,7 @@ class Bundle:
         return int(next(iter(self.arrays.values())).shape[0])
 
 
-def _check_shapes(arrays: Mapping[str, NDArray[Any]], where: str) -> None:
+def _check_shapes(arrays: Mapping[str, NDArray[Any] | ArrayBlocks], where: str) -> None:
     """Each array has its dimensions, and equal letters mean equal sizes."""
     sizes: dict[str, tuple[int, str]] = {}
     for name, array in arrays.items():
@@ -108,14 +117,17 @@ def _unknown(names: Collection[str]) -> str:
 
 
 def write_bundle(
-    path: str | Path, arrays: Mapping[str, ArrayLike], metadata: Mapping[str, Any]
+    path: str | Path,
+    arrays: Mapping[str, ArrayLike | ArrayBlocks],
+    metadata: Mapping[str, Any],
 ) -> str:
     """Write a bundle atomically.
 
     Parameters
     ----------
     path : ends in `.safetensors`
-    arrays : names and shapes of `BUNDLE_ARRAYS`; `index`, `y` and `c` hold integers
+    arrays : names and shapes of `BUNDLE_ARRAYS`; `index`, `y` and `c` hold integers. One that does
+        not fit into memory comes as `ArrayBlocks`, whose values must be finite
     metadata : any JSON content: concept names, split, run key
 
     Returns
@@ -124,11 +136,10 @@ def write_bundle(
 
     Raises
     ------
-    BundleError  on no arrays, unknown names, wrong or disagreeing shapes, fractional labels.
+    BundleError  on no arrays, unknown names, wrong or disagreeing shapes, fractional labels, or
+        blocks that are not what their source promises.
     TypeError  on arrays that hold no numbers.
     """
-    from safetensors.numpy import save
-
     target = Path(path)
     unknown = set(arrays) - set(BUNDLE_ARRAYS)
     if unknown or not arrays:
@@ -136,10 +147,11 @@ def write_bundle(
         raise BundleError(
             f"{target.name}: a bundle holds arrays named {', '.join(BUNDLE_ARRAYS)}, got {found}."
         )
-    checked: dict[str, NDArray[Any]] = {}
+    checked: dict[str, NDArray[Any] | ArrayBlocks] = {}
     for name in BUNDLE_ARRAYS:  # schema order, so that the order of the call does not matter
         if name in arrays:
-            array = np.ascontiguousarray(to_numpy(name, arrays[name]))
+            given = arrays[name]
+            array = given if isinstance(given, ArrayBlocks) else to_numpy(name, given)
             if name in _INTEGER and array.dtype.kind not in "biu":
                 raise BundleError(
                     f"{target.name}: {name} must hold integers, got dtype {array.dtype}. "
@@ -149,7 +161,10 @@ def write_bundle(
     _check_shapes(checked, target.name)
     content = {**metadata, "schema_version": BUNDLE_VERSION}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    write_bytes(target, save(checked, metadata={_METADATA_KEY: text}))
+    try:
+        write_safetensors(target, checked, {_METADATA_KEY: text})
+    except ValueError as error:
+        raise BundleError(f"{target.name}: {error}") from error
     return file_sha256(target)
 
 
@@ -169,7 +184,8 @@ def read_bundle(
 
     Returns
     -------
-    Bundle. Arrays that the schema does not know are left unread and listed in `ignored`.
+    Bundle. Arrays that the schema does not know are left unread and listed in `ignored`. Of a
+    safetensors file, an array beyond 1 GiB is a read-only memory map.
 
     Raises
     ------
@@ -211,6 +227,11 @@ def read_bundle(
     return Bundle(arrays=arrays, metadata=metadata, ignored=ignored)
 
 
+def _size(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Bytes of an array."""
+    return math.prod(shape) * dtype.itemsize
+
+
 def _read_safetensors(
     source: Path, wanted: set[str]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any], set[str]]:
@@ -220,9 +241,17 @@ def _read_safetensors(
         with safe_open(source, framework="numpy") as stream:
             text = (stream.metadata() or {}).get(_METADATA_KEY, "{}")
             present = set(stream.keys())
-            arrays = {
-                name: stream.get_tensor(name) for name in BUNDLE_ARRAYS if name in present & wanted
-            }
+            places = safetensors_header(source)  # the library has checked it against the file
+            arrays = {}
+            for name in BUNDLE_ARRAYS:
+                if name in present & wanted:
+                    dtype, shape, offset = places[name]
+                    large = dtype is not None and _size(dtype, shape) > _MEMORY_BYTES
+                    arrays[name] = (
+                        map_safetensors_array(source, dtype, shape, offset)
+                        if large
+                        else stream.get_tensor(name)
+                    )
         metadata = json.loads(text)
     except (SafetensorError, json.JSONDecodeError, OSError) as error:
         raise BundleError(

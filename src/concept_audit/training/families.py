@@ -19,7 +19,7 @@ from concept_audit.training.vae_module import fit_vae
 
 __all__ = ["arrays_of", "fit_one"]
 
-SplitArrays = Callable[[str], dict[str, NDArray[Any]]]
+SplitArrays = Callable[[str], dict[str, Any]]
 
 
 class _Rows:
@@ -64,7 +64,8 @@ def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu"
     -------
     callable
         For concept models see `predict`. Representations give ``index`` (n,), ``y`` (n,),
-        ``codes`` (n, L) and, where the dataset knows them, ``factors`` (n, K).
+        ``codes`` (n, L), for raw pixels as `ArrayBlocks`, and, where the dataset knows them,
+        ``factors`` (n, K).
 
     Raises
     ------
@@ -78,7 +79,7 @@ def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu"
         return lambda split: predict(model, dataset, split, device=device)
     codes = _codes_of(member, result.state_dict, dataset, device)
 
-    def arrays(split: str) -> dict[str, NDArray[Any]]:
+    def arrays(split: str) -> dict[str, Any]:
         rows = dataset.rows(split)
         found = {"index": rows, "y": dataset.y[rows], "codes": codes(split)}
         if dataset.factors is not None:
@@ -90,7 +91,7 @@ def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu"
 
 def _codes_of(
     member: Member, state_dict: dict[str, torch.Tensor], dataset: ConceptDataset, device: str
-) -> Callable[[str], NDArray[Any]]:
+) -> Callable[[str], Any]:
     """Function from a split to its codes (n, L)."""
     spec: Any = member.spec
     if getattr(spec, "reads", None) == "factors":
