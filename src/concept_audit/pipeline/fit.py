@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from concept_audit.pipeline.plan import config_dir
@@ -84,8 +85,26 @@ def _one_thread() -> Iterator[None]:
 
 
 def _trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("accelerator", "devices", "strategy", "precision", "sync_batchnorm")
-    return {name: config["trainer"][name] for name in names}
+    """What the config says of the trainer, all GPUs of this machine counted where it says -1."""
+    options = {name: value for name, value in config["trainer"].items() if name != "jobs"}
+    if options["devices"] == -1:
+        import torch
+
+        options["devices"] = max(1, torch.cuda.device_count())
+    return options
+
+
+def _train_one(config: Mapping[str, Any], member: Any, dataset: Any, **options: Any) -> Any:
+    """Train one model by itself: in this process, or in one for each device."""
+    trainer = _trainer_options(config)
+    if trainer["devices"] > 1 and member.spec.family != "representation":
+        from concept_audit.training.distributed import fit_distributed
+
+        make_dataset = partial(dataset_of, {"data": config["data"]})
+        return fit_distributed(member, make_dataset, trainer=trainer, **options)
+    from concept_audit.training.families import fit_one
+
+    return fit_one(member, dataset, trainer={**trainer, "devices": 1}, **options)
 
 
 def _train(
@@ -133,14 +152,12 @@ def _train(
                 device=device,
             )
     else:
-        from concept_audit.training.families import fit_one
-
         results = [
-            fit_one(
+            _train_one(
+                config,
                 members[0],
                 dataset,
                 recipe=recipe,
-                trainer=_trainer_options(config),
                 progress=progress,
                 resume_path=resume_path,
             )

@@ -28,7 +28,7 @@ EVALUATE_VERSION = 1
 # Values that reach a run only through the leaves that interpolate them, where they are hashed. So a
 # reference head, which has no concept weight, is trained once for a whole grid of weights.
 _SWEPT = ("lambda_concept", "p_int", "fold", "head", "concept_output", "encoder", "eval_seed")
-_TRAINER = ("precision",)  # the part of the hardware that moves numbers
+_TRAINER = ("precision", "tf32", "micro_batches")  # the part of the hardware that moves numbers
 _PLACES = ("root", "cache_dir")  # where files lie is not what they are; the fingerprint is
 # An edit here moves no number.
 _NO_NUMBERS = ("concept_audit.store",)

@@ -76,7 +76,7 @@ class EpochRecorder(pl.Callback):
                 "history": [*self.earlier["history"], *module.history],
             }
             write_resume(self.resume_path, self.identity, state)
-        if self.progress is not None:
+        if self.progress is not None and trainer.is_global_zero:
             label = module.member.label or "0"
             loss = float(module.history[-1]["val_loss"])
             self.progress(self.epochs_before + finished, self.n_epochs, {label: loss})

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import distributed, nn
 
 from concept_audit.models.losses import concept_loss, task_loss
 from concept_audit.models.randomness import SeededDropout, stream
@@ -23,7 +24,7 @@ class TrainingDiverged(FloatingPointError):
 
 
 class ConceptModule(pl.LightningModule):
-    """One phase of training one model.
+    """One phase of training one model, or this process's part of it.
 
     Parameters
     ----------
@@ -64,12 +65,24 @@ class ConceptModule(pl.LightningModule):
         self.keep_this_epoch = False
         self.optimiser_state: dict[str, Any] | None = None
         self._interventions: np.random.Generator | None = None
-        self._sums: dict[str, list[torch.Tensor]] = {"train": [], "val": []}
+        self._intervene: torch.Tensor | None = None
+        self._losses: dict[str, list[torch.Tensor]] = {"train": [], "val": []}
+        self._counts: dict[str, list[int]] = {"train": [], "val": []}
+        # Gradients of parts that the phase leaves alone are neither computed nor awaited.
+        trained = {id(parameter) for parameter in self._trained().parameters()}
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in trained)
 
     @property
     def epoch(self) -> int:
         """Epochs finished in this phase, over all interrupted runs."""
         return self.first_epoch + self.current_epoch
+
+    def _trained(self) -> nn.Module:
+        """The part of the model that this phase trains."""
+        name = self.phase.name
+        part: nn.Module = self.model
+        return getattr(self.model, name, part) if name in ("encoder", "head") else part
 
     def losses(self, batch: Batch, intervene: torch.Tensor | None = None) -> torch.Tensor:
         """Loss of this phase, concept loss and task loss of a batch, as one tensor (3,)."""
@@ -94,14 +107,21 @@ class ConceptModule(pl.LightningModule):
     def load_extra_state(self, state: dict[str, Any]) -> None:
         """Continue from `extra_state`."""
 
+    def on_fit_start(self) -> None:
+        """Put the data where the model is, if they fit."""
+        datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        datamodule.place(self.device)
+
     def on_train_epoch_start(self) -> None:
         """Address all randomness of the coming epoch by seed, phase and epoch."""
         seed, name, epoch = self.member.seed, self.phase.name, self.epoch
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         datamodule.train_dataloader().set_epoch(epoch)
-        torch.manual_seed(int(stream(seed, f"torch/{name}", epoch).integers(2**31)))
+        # Processes that share a batch draw the same interventions, but noise of their own.
+        own = f"{name}/{self.global_rank}" if self.global_rank else name
+        torch.manual_seed(int(stream(seed, f"torch/{own}", epoch).integers(2**31)))
         self._interventions = stream(seed, f"interventions/{name}", epoch)
-        masks = stream(seed, f"dropout/{name}", epoch)
+        masks = stream(seed, f"dropout/{own}", epoch)
         for module in self.model.modules():
             if isinstance(module, SeededDropout):
                 module.start_epoch(masks)
@@ -111,55 +131,76 @@ class ConceptModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         """Loss of a batch; one intervention mask per batch and concept, shared by its samples."""
-        intervene = None
-        if self.member.p_int > 0 and self._interventions is not None:
-            drawn = self._interventions.random(batch.c.shape[1]) < self.member.p_int
-            intervene = torch.from_numpy(drawn).to(batch.c.device)
-        losses = self.losses(batch, intervene)
-        if not torch.isfinite(losses[0]):
-            step = self.first_epoch * self.trainer.num_training_batches + self.global_step
-            raise TrainingDiverged(
-                diverged_message(
-                    self.member, self.phase.name, self.epoch, int(step), losses[0].item()
-                )
-            )
-        self._sums["train"].append(losses.detach() * len(batch.y))
-        return losses[0]
+        if batch_idx % self._micro_batches() == 0:
+            self._intervene = None
+            if self.member.p_int > 0 and self._interventions is not None:
+                drawn = self._interventions.random(batch.c.shape[1]) < self.member.p_int
+                self._intervene = torch.from_numpy(drawn).to(batch.c.device)
+        losses = self.losses(batch, self._intervene)
+        # Looking at the value here would make a GPU wait: it is judged at the end of the epoch.
+        self._losses["train"].append(losses.detach())
+        self._counts["train"].append(batch.n_counted)
+        return losses[0] * batch.scale
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add the losses of a batch to the epoch's sums."""
-        self._sums["val"].append(self.losses(batch) * len(batch.y))
+        """Keep the losses of a batch for the epoch's means."""
+        self._losses["val"].append(self.losses(batch))
+        self._counts["val"].append(batch.n_counted)
 
     def on_validation_epoch_end(self) -> None:
-        """Write the epoch into the history and set the next learning rate."""
+        """Write the epoch into the history and set the next learning rate.
+
+        Raises
+        ------
+        TrainingDiverged
+            If a training loss of the epoch was not finite, in any process.
+        """
         row: dict[str, Any] = {"phase": self.phase.name, "epoch": self.epoch}
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         sizes = {
             "train": len(datamodule.train_dataloader().rows),
             "val": len(datamodule.val_dataloader().rows),
         }
-        for split, parts in self._sums.items():
-            mean = torch.stack(parts).double().sum(dim=0) / sizes[split]
+        for split, parts in self._losses.items():
+            losses = torch.stack(parts).double()
+            counts = torch.tensor(self._counts[split], dtype=torch.float64, device=losses.device)
+            # A row that only fills a place may be anything, also not finite: it is left out.
+            weighted = torch.where(counts[:, None] > 0, losses * counts[:, None], 0.0)
+            total = weighted.sum(dim=0)
+            if self.trainer.world_size > 1:
+                distributed.all_reduce(total)
+            mean = (total / sizes[split]).cpu().numpy()
+            if split == "train" and not np.isfinite(mean[0]):
+                self._raise_diverged(losses[:, 0].cpu().numpy())
             names = [f"{split}_{name}" for name in self.loss_names]
             row |= dict(zip(names, mean.tolist(), strict=True))
             parts.clear()
+            self._counts[split].clear()
         row["lr"] = float(self.rules.lr[0])
         self.history.append(row)
         optimiser: Any = self.optimizers()
-        losses = np.array([row["train_loss"]]), np.array([row["val_loss"]])
-        self.keep_this_epoch = bool(self.rules.update(self.epoch, *losses)[0])
+        both = np.array([row["train_loss"]]), np.array([row["val_loss"]])
+        self.keep_this_epoch = bool(self.rules.update(self.epoch, *both)[0])
         for group in optimiser.param_groups:
             group["lr"] = float(self.rules.lr[0])
 
+    def _micro_batches(self) -> int:
+        return int(self.trainer.accumulate_grad_batches)
+
+    def _raise_diverged(self, losses: NDArray[np.float64]) -> None:
+        """Name the first step whose loss was not finite; of another process, the last step."""
+        bad = np.flatnonzero(~np.isfinite(losses))
+        first = int(bad[0]) if len(bad) else len(losses) - 1
+        per_epoch = len(losses) // self._micro_batches()
+        step = self.epoch * per_epoch + first // self._micro_batches()
+        raise TrainingDiverged(
+            diverged_message(self.member, self.phase.name, self.epoch, step, float(losses[first]))
+        )
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Optimiser of the phase, with the state of an interrupted run if there is one."""
-        trained: Any = {
-            "joint": self.model,
-            "encoder": getattr(self.model, "encoder", self.model),
-            "head": getattr(self.model, "head", self.model),
-            "reconstruction": self.model,
-        }[self.phase.name]
-        parameters, lr = trained.parameters(), float(self.rules.lr[0])
+        parameters, lr = self._trained().parameters(), float(self.rules.lr[0])
+        fused = True if self.device.type == "cuda" else None  # one kernel for all weights
         optimiser: torch.optim.Optimizer
         if self.phase.optimiser == "adam":
             optimiser = torch.optim.Adam(
@@ -167,6 +208,7 @@ class ConceptModule(pl.LightningModule):
                 lr=lr,
                 betas=(self.phase.momentum, 0.999),
                 weight_decay=self.phase.weight_decay,
+                fused=fused,
             )
         else:
             optimiser = torch.optim.SGD(
@@ -174,6 +216,7 @@ class ConceptModule(pl.LightningModule):
                 lr=lr,
                 momentum=self.phase.momentum,
                 weight_decay=self.phase.weight_decay,
+                fused=fused,
             )
         if self.optimiser_state is not None:
             optimiser.load_state_dict(self.optimiser_state)

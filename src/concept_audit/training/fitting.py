@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytorch_lightning as pl
 import torch
 
 from concept_audit.data.base import ConceptDataset
+from concept_audit.training.batches import Shard
 from concept_audit.training.callbacks import EpochRecorder, cpu_copy
 from concept_audit.training.concept_module import ConceptModule, TrainingDiverged
 from concept_audit.training.datamodule import ConceptDataModule
+from concept_audit.training.distributed import process_of
 from concept_audit.training.phase_data import concept_weights, head_inputs
 from concept_audit.training.predict import training_percentiles
 from concept_audit.training.recipe import (
@@ -34,6 +37,8 @@ from concept_audit.training.rules import EpochRules
 
 __all__ = ["fit_single"]
 
+_COMPILED = ("encoder", "body", "decoder")  # where the time goes; the rest is a layer or two
+
 _QUIET: dict[str, Any] = {
     "accelerator": "cpu",
     "devices": 1,
@@ -42,7 +47,26 @@ _QUIET: dict[str, Any] = {
     "enable_progress_bar": False,
     "enable_model_summary": False,
     "num_sanity_val_steps": 0,
+    "use_distributed_sampler": False,  # `EpochLoader` shares batches out itself
 }
+
+
+@dataclass(frozen=True)
+class _Hardware:
+    """What `trainer` may hold beside arguments of Lightning's Trainer."""
+
+    num_workers: int = 0
+    compile: bool = False
+    tf32: bool = False
+    channels_last: bool = False
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        if self.micro_batches < 1 or self.num_workers < 0:
+            raise ValueError(
+                "micro_batches must be at least 1 and num_workers at least 0, got "
+                f"{self.micro_batches} and {self.num_workers}."
+            )
 
 
 def fit_single(
@@ -67,7 +91,11 @@ def fit_single(
     recipe : Recipe
         Optimisation settings.
     trainer : dict, optional
-        Arguments of ``pytorch_lightning.Trainer``; the default is a quiet one on the CPU.
+        Arguments of ``pytorch_lightning.Trainer``; the default is a quiet one on the CPU. Beside
+        them: ``num_workers`` (processes that decode files), ``compile`` (the encoder, or the VAE,
+        by ``torch.compile``), ``tf32`` (products in TF32 where the GPU can), ``channels_last``
+        (memory format of images), and ``micro_batches`` (pieces in which a batch is computed, to
+        save memory; batch norm then sees a piece at a time).
     progress : callable, optional
         Called after each epoch, see `Progress`.
     resume_path : str or Path, optional
@@ -84,13 +112,23 @@ def fit_single(
     """
     start = time.perf_counter()
     phases = phases_of(member.spec, recipe)
+    options = {**_QUIET, **(trainer or {})}
+    hardware = _Hardware(
+        **{
+            field.name: options.pop(field.name)
+            for field in fields(_Hardware)
+            if field.name in options
+        }
+    )
+    device = "cuda" if options["accelerator"] in ("gpu", "cuda") else "cpu"
     known_as = identity([member], dataset, recipe)
     state = read_resume(resume_path, known_as) if resume_path is not None else None
     model = initial_model(member, dataset)
     history: list[dict[str, Any]] = []
     rules = None
     n_epochs = sum(phase.epochs for phase in phases)
-    with torch.random.fork_rng():
+    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    with torch.random.fork_rng(devices=devices), _matrix_products(hardware.tf32):
         for position, phase in enumerate(phases):
             if state is not None and position < state["phase"]:
                 continue
@@ -104,7 +142,9 @@ def fit_single(
                     phase,
                     rules,
                     module_type,
-                    {**_QUIET, **(trainer or {})},
+                    options,
+                    hardware,
+                    device,
                     state if state is not None and position == state["phase"] else None,
                     {
                         "resume_path": resume_path,
@@ -121,7 +161,8 @@ def fit_single(
                 return FitResult(member, {}, history, -1, None, seconds, failed=str(error))
     percentiles = None
     if member.spec.training is not None:
-        percentiles = training_percentiles(model, dataset)
+        percentiles = training_percentiles(model, dataset, device=device)
+        model.cpu()
         if hasattr(model, "concept_percentiles"):
             model.get_buffer("concept_percentiles").copy_(percentiles)
     if resume_path is not None:
@@ -146,6 +187,8 @@ def _fit_phase(
     rules: EpochRules,
     module_type: type[ConceptModule],
     trainer_options: dict[str, Any],
+    hardware: _Hardware,
+    device: str,
     state: dict[str, Any] | None,
     recording: dict[str, Any],
 ) -> list[dict[str, Any]]:
@@ -178,12 +221,25 @@ def _fit_phase(
             seed=member.seed,
             phase=phase.name,
             shuffle=recipe.shuffle,
-            inputs=head_inputs(model, member, dataset) if phase.name == "head" else None,
+            inputs=(
+                head_inputs(model, member, dataset, device=device) if phase.name == "head" else None
+            ),
+            augmentation=recipe.augmentation,
+            shard=Shard(*process_of(trainer_options), hardware.micro_batches),
+            num_workers=hardware.num_workers,
+            channels_last=hardware.channels_last,
         )
+        if hardware.channels_last:
+            model.to(memory_format=torch.channels_last)
+        if hardware.compile:
+            for name, part in model.named_children():
+                if name in _COMPILED:
+                    part.compile(dynamic=False)
         model.train()
         with _quiet_lightning():
             runner = pl.Trainer(
                 **trainer_options,
+                accumulate_grad_batches=hardware.micro_batches,
                 max_epochs=phase.epochs - first_epoch,
                 callbacks=[EpochRecorder(kept, **recording)],
             )
@@ -194,6 +250,19 @@ def _fit_phase(
         earlier_rows = earlier_rows + module.history
     model.load_state_dict(kept)
     return earlier_rows
+
+
+@contextmanager
+def _matrix_products(tf32: bool) -> Iterator[None]:
+    """Float32 products and convolutions in TF32 or in full, as asked; torch's own default mixes."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 @contextmanager

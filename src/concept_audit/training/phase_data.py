@@ -8,26 +8,32 @@ import torch
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.losses import constant_concepts, positive_weights
-from concept_audit.training.batches import to_inputs
+from concept_audit.training.batches import rows_per_pass, to_inputs
 from concept_audit.training.recipe import Member, Recipe
 
 __all__ = ["concept_weights", "head_inputs"]
 
 
 def head_inputs(
-    model: torch.nn.Module, member: Member, dataset: ConceptDataset
+    model: torch.nn.Module,
+    member: Member,
+    dataset: ConceptDataset,
+    *,
+    device: str | torch.device = "cpu",
 ) -> dict[str, torch.Tensor]:
     """What a head by itself is trained on: true concepts, or those of the trained encoder."""
     inputs = {}
     for split in ("train", "val"):
         rows = dataset.rows(split)
         if member.spec.training == "sequential":
-            model.eval()
+            model.to(device).eval()
             blocks = []
+            size = rows_per_pass(dataset)
             with torch.no_grad():
-                for start in range(0, len(rows), 4096):
-                    x = to_inputs(dataset, rows[start : start + 4096])
-                    blocks.append(model.concepts(x)[1])  # type: ignore[operator]
+                for start in range(0, len(rows), size):
+                    x = to_inputs(dataset, rows[start : start + size], device)
+                    blocks.append(model.concepts(x)[1].cpu())  # type: ignore[operator]
+            model.cpu()
             inputs[split] = torch.cat(blocks)
         else:
             inputs[split] = torch.from_numpy(dataset.c[rows]).to(torch.float32)

@@ -12,7 +12,7 @@ from torch import nn
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.outputs import ModelSpec
-from concept_audit.training.batches import to_inputs
+from concept_audit.training.batches import rows_per_pass, to_inputs
 
 __all__ = [
     "build_model",
@@ -44,7 +44,7 @@ def predict(
     dataset: ConceptDataset,
     split: str,
     *,
-    batch_size: int = 4096,
+    batch_size: int | None = None,
     device: str | torch.device = "cpu",
 ) -> dict[str, NDArray[Any]]:
     """Outputs of `model` on a split.
@@ -57,8 +57,8 @@ def predict(
         The data.
     split : str
         ``train``, ``val`` or ``test``.
-    batch_size : int
-        Rows per forward pass.
+    batch_size : int, optional
+        Rows per forward pass; by default as many as fit a few GB of activations.
     device : str or torch.device
         Where to compute.
 
@@ -69,12 +69,13 @@ def predict(
         ``c_hat`` (n, k) as the head reads it; CEMs add ``c_pos``, ``c_neg``, ``c_mix`` (n, k, m).
     """
     rows = dataset.rows(split)
+    batch_size = rows_per_pass(dataset) if batch_size is None else batch_size
     model = model.to(device).eval()
     parts: dict[str, list[NDArray[Any]]] = {}
     with torch.inference_mode():
         for start in range(0, len(rows), batch_size):
             block = rows[start : start + batch_size]
-            x = to_inputs(dataset, block).to(device)
+            x = to_inputs(dataset, block, device)
             output = model(x, torch.from_numpy(dataset.c[block]).to(device))
             for name, value in output._asdict().items():
                 if value is not None and name != "bottleneck":

@@ -13,6 +13,7 @@ import torch
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.encoders import MLPSpec
 from concept_audit.models.outputs import ModelSpec
+from concept_audit.training.augmentation import AUGMENTATIONS
 
 __all__ = [
     "FitResult",
@@ -56,6 +57,8 @@ class Recipe:
         Draw a new order of the training rows in each epoch.
     balanced_concepts : bool
         Weigh the positive class of each concept by its rarity.
+    augmentation : str
+        Of training images, one of `AUGMENTATIONS`.
 
     Raises
     ------
@@ -80,11 +83,13 @@ class Recipe:
     lr_decay: float = 1.0
     shuffle: bool = True
     balanced_concepts: bool = False
+    augmentation: str = "none"
 
     def __post_init__(self) -> None:
         for label in ("optimiser", "head_optimiser"):
             _choice(label, getattr(self, label), ("adam", "sgd"))
         _choice("checkpoint", self.checkpoint, ("best", "last"))
+        _choice("augmentation", self.augmentation, AUGMENTATIONS)
         for label in ("epochs", "batch_size", "head_epochs"):
             if getattr(self, label) < 1:
                 raise ValueError(f"{label} must be at least 1, got {getattr(self, label)}.")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from torch import distributed
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.vae import LatentDiscriminator, VAESpec
@@ -26,8 +27,9 @@ class VAEModule(ConceptModule):
     """One VAE, images channels-last.
 
     The history holds loss, reconstruction, KL and penalty per image, in nats, of the training and
-    the validation split. FactorVAE's critic learns after each step of the VAE; across devices each
-    process keeps a critic of its own.
+    the validation split. FactorVAE's critic learns after each step of the VAE, from the codes of
+    all processes. The penalties of ``tc``, ``factor`` and ``dip`` are estimated within what one
+    process holds of a batch, so they depend on how a batch is shared; ``beta`` has none.
     """
 
     loss_names = ("loss", "reconstruction", "kl", "penalty")
@@ -61,6 +63,11 @@ class VAEModule(ConceptModule):
             return
         self._critic_optimiser.zero_grad()
         discriminator_loss(self.critic, self._codes).backward()
+        if self.trainer.world_size > 1:
+            for parameter in self.critic.parameters():
+                if parameter.grad is not None:
+                    distributed.all_reduce(parameter.grad)
+                    parameter.grad.div_(self.trainer.world_size)
         self._critic_optimiser.step()
 
     def extra_state(self) -> dict[str, Any]:
