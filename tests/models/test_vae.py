@@ -59,7 +59,8 @@ def test_a_traversal_changes_one_latent_at_a_time():
     model = VAESpec(network="small", n_latents=3).build((1, 64, 64)).eval()
     codes = torch.tensor([[0.3, -0.2, 0.5]])
     with torch.no_grad():
-        images = model.traversal(codes, n_steps=5, reach=1.0)
+        values = torch.linspace(-1.0, 1.0, 5).repeat(3, 1)
+        images = model.traversal(codes, values)
         assert images.shape == (1, 3, 5, 1, 64, 64)
         moved = codes.clone()
         moved[0, 1] = -0.5

@@ -119,14 +119,12 @@ class VAE(nn.Module):
         codes = _draw(mean, log_variance, generator) if self.sampled else mean
         return VAEOutput(self.decoder(codes), mean, log_variance, codes)
 
-    def traversal(
-        self, codes: torch.Tensor, *, n_steps: int = 7, reach: float = 2.0
-    ) -> torch.Tensor:
-        """Images (n, L, n_steps, C, 64, 64): each latent in turn from -reach to reach."""
-        steps = torch.linspace(-reach, reach, n_steps, device=codes.device, dtype=codes.dtype)
+    def traversal(self, codes: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Images (n, L, S, C, 64, 64) of codes (n, L), each latent in turn at its values (L, S)."""
+        n_steps = values.shape[1]
         grid = codes[:, None, None, :].repeat(1, self.n_latents, n_steps, 1)
         for latent in range(self.n_latents):
-            grid[:, latent, :, latent] = steps
+            grid[:, latent, :, latent] = values[latent]
         images = self.decode(grid.flatten(0, 2))
         return images.unflatten(0, (len(codes), self.n_latents, n_steps))
 
