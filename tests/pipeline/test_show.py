@@ -7,7 +7,12 @@ import pytest
 from PIL import Image
 
 from concept_audit.data.base import ConceptDataset
-from concept_audit.pipeline.show import concept_correlations, contact_sheet, example_rows, main
+from concept_audit.pipeline.contact_sheet import (
+    concept_correlations,
+    contact_sheet,
+    example_rows,
+)
+from concept_audit.pipeline.show import main
 
 
 def small(n_concepts=3, n_classes=3, channels=3, standin=True):

@@ -3,165 +3,28 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
-
-from concept_audit.data.base import ConceptDataset
-from concept_audit.data.files import DatasetFileError, DatasetMissingError
-from concept_audit.pipeline.plan import check_overrides, expand
-from concept_audit.pipeline.schema import build
-from concept_audit.store.atomic import atomic_path
-
-__all__ = ["concept_correlations", "contact_sheet", "example_rows", "main"]
+__all__ = ["main"]
 
 _USAGE = """\
 concept-audit show data=<name> [any override, for example data.max_samples=500 paths.output_dir=out]
-
-Writes outputs/figures/data/<name>.png: examples with class and concepts, class balance per split,
-and the correlation of the concepts.
+    Writes outputs/figures/data/<name>.png: examples with class and concepts, class balance per
+    split, and the correlation of the concepts.
 """
-_COLUMNS, _LINES = 8, 3
-_MOST_CLASSES = 40  # beyond this the bars carry no names
-_SPLIT_COLOURS = {"train": "#33638d", "val": "#d9a441", "test": "#8a8a8a"}
 
 
-def example_rows(dataset: ConceptDataset, n_examples: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Rows of all splits that show as many different classes as possible, in class order."""
-    rows = np.random.default_rng(seed).permutation(np.concatenate(list(dataset.splits.values())))
-    turn = np.empty(len(rows), dtype=np.int64)
-    for value in np.unique(dataset.y[rows]):
-        members = np.flatnonzero(dataset.y[rows] == value)
-        turn[members] = np.arange(len(members))
-    chosen = rows[np.argsort(turn, kind="stable")][:n_examples]
-    return chosen[np.argsort(dataset.y[chosen], kind="stable")]
+def _show_data(argv: list[str]) -> int:
+    from concept_audit.data.files import DatasetFileError, DatasetMissingError
+    from concept_audit.pipeline.contact_sheet import contact_sheet
+    from concept_audit.pipeline.plan import check_overrides, expand
+    from concept_audit.pipeline.schema import build
+    from concept_audit.store.atomic import atomic_path
 
-
-def concept_correlations(c: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Correlation of each pair of concepts `(k, k)`; NaN where a concept never varies."""
-    centred = c - c.mean(axis=0)
-    spread = np.sqrt((centred**2).mean(axis=0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (centred.T @ centred / len(c)) / np.outer(spread, spread)
-
-
-def _title(dataset: ConceptDataset, row: int) -> str:
-    present = [dataset.concept_names[i] for i in np.flatnonzero(dataset.c[row])]
-    readable = [name.removeprefix("has_").replace("::", " ").replace("_", " ") for name in present]
-    concepts = ", ".join(readable[:2]) or ("none present" if dataset.n_concepts else "no concepts")
-    lines = textwrap.wrap(concepts, 26)[:2]
-    lines[-1] += f" +{len(present) - 2}" if len(present) > 2 else ""
-    return "\n".join([dataset.class_names[dataset.y[row]].replace("_", " "), *lines])
-
-
-def _draw_examples(figure: Any, dataset: ConceptDataset) -> None:
-    rows = example_rows(dataset, _COLUMNS * _LINES)
-    if not dataset.is_image:
-        _draw_features(figure, dataset)
-        return
-    images = np.asarray(dataset.x[rows])
-    panels = figure.subplots(_LINES, _COLUMNS, squeeze=False).ravel()
-    for panel in panels:
-        panel.set_axis_off()
-    for panel, row, image in zip(panels, rows, images, strict=False):
-        gray = image.shape[-1] == 1
-        panel.imshow(image[..., 0] if gray else image, cmap="gray" if gray else None,
-                     vmin=0, vmax=255, interpolation="nearest")  # fmt: skip
-        panel.set_title(_title(dataset, int(row)), fontsize=6, parse_math=False)
-
-
-def _draw_features(figure: Any, dataset: ConceptDataset) -> None:
-    """Histograms of the input features by class, for tables."""
-    n_features = min(dataset.input_shape[0], _COLUMNS)
-    panels = figure.subplots(1, n_features, squeeze=False).ravel()
-    values = np.asarray(dataset.x[dataset.rows("train")])
-    labels = dataset.y[dataset.rows("train")]
-    for feature, panel in enumerate(panels):
-        groups = [values[labels == label, feature] for label in range(dataset.n_classes)]
-        panel.hist(groups, bins=30, stacked=True, label=list(dataset.class_names))
-        panel.set_title(f"feature {feature + 1}", fontsize=7)
-        panel.tick_params(labelsize=6)
-    panels[0].legend(fontsize=6)
-
-
-def _draw_balance(axes: Axes, dataset: ConceptDataset) -> None:
-    """Share of each class, side by side for the splits."""
-    positions = np.arange(dataset.n_classes)
-    width = 0.8 / len(dataset.splits)
-    for place, (split, rows) in enumerate(dataset.splits.items()):
-        shares = np.bincount(dataset.y[rows], minlength=dataset.n_classes) / len(rows)
-        axes.bar(
-            positions + (place - (len(dataset.splits) - 1) / 2) * width, shares, width,
-            color=_SPLIT_COLOURS.get(split, "#555555"), label=f"{split}, {len(rows)} rows",
-        )  # fmt: skip
-    axes.set_title("Share of each class", fontsize=8)
-    axes.set_ylim(top=1.15 * axes.get_ylim()[1])  # room for the legend
-    axes.legend(fontsize=6, frameon=False, ncol=len(dataset.splits), loc="upper center")
-    axes.tick_params(labelsize=6)
-    if dataset.n_classes <= _MOST_CLASSES:
-        axes.set_xticks(positions, dataset.class_names, rotation=90, parse_math=False)
-    else:
-        axes.set_xlabel(f"{dataset.n_classes} classes in the order of their index", fontsize=6)
-
-
-def _draw_correlations(figure: Any, axes: Axes, dataset: ConceptDataset) -> None:
-    if not dataset.n_concepts:
-        axes.set_axis_off()
-        axes.text(0.5, 0.5, "no concept annotations", ha="center", va="center", fontsize=8)
-        return
-    picture = axes.imshow(concept_correlations(dataset.c), cmap="RdBu_r", vmin=-1, vmax=1)
-    axes.set_title(f"Correlation of the {dataset.n_concepts} concepts", fontsize=8)
-    size = max(2.5, min(7.0, 150 / dataset.n_concepts))
-    positions = np.arange(dataset.n_concepts)
-    shown = dataset.concept_names if dataset.n_concepts <= 60 else ()
-    if shown:
-        axes.set_xticks(positions, shown, rotation=90, fontsize=size, parse_math=False)
-        axes.set_yticks(positions, shown, fontsize=size, parse_math=False)
-    else:
-        axes.tick_params(labelsize=6)
-    figure.colorbar(picture, ax=axes, fraction=0.046).ax.tick_params(labelsize=6)
-
-
-def contact_sheet(dataset: ConceptDataset) -> Figure:
-    """Examples with class and concepts, class balance per split, and concept correlations."""
-    figure = Figure(figsize=(13, 9.5), layout="constrained", dpi=110)
-    FigureCanvasAgg(figure)
-    parts: Any = figure.subfigures(2, 1, height_ratios=[1.15, 1.0])
-    upper, lower = parts
-    _draw_examples(upper, dataset)
-    balance, correlations = lower.subplots(1, 2, width_ratios=[1.2, 1.0])
-    _draw_balance(balance, dataset)
-    _draw_correlations(lower, correlations, dataset)
-    title = f"{dataset.name}: {dataset.n_samples} rows, {dataset.n_concepts} concepts"
-    title += ", STAND-IN" if dataset.standin else ""
-    figure.suptitle("\n".join([title, *dataset.notes]), fontsize=10, parse_math=False)
-    return figure
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    argv : overrides after ``show``, for example ``["data=dsprites_standin"]``
-
-    Returns
-    -------
-    0 when the picture is written, 1 when a data file is missing or wrong, 2 on a wrong argument.
-    """
-    if not argv or argv[0] in ("-h", "--help"):
-        print(_USAGE)
-        return 0 if argv else 2
     try:
-        check_overrides(list(argv))
-        (cell,) = expand(list(argv))
+        check_overrides(argv)
+        (cell,) = expand(argv)
         dataset = build(cell.config["data"])
     except (DatasetFileError, DatasetMissingError) as error:
         print(error, file=sys.stderr)
@@ -181,3 +44,20 @@ def main(argv: Sequence[str]) -> int:
     )
     print(f"wrote {path}")
     return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    argv : what stands after ``show``, for example ``["data=dsprites_standin"]``
+
+    Returns
+    -------
+    0 when the picture is written, 1 when a data file is missing or wrong, 2 on a wrong argument.
+    """
+    if not argv or {"-h", "--help"} & set(argv):
+        print(_USAGE, end="", file=sys.stdout if argv else sys.stderr)
+        return 0 if argv else 2
+    return _show_data(list(argv))
