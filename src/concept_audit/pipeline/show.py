@@ -1,4 +1,4 @@
-"""`concept-audit show data=<name>`: one picture by which a person can judge a dataset."""
+"""`concept-audit show`: pictures by which a person can judge a dataset or a trained model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ _USAGE = """\
 concept-audit show data=<name> [any override, for example data.max_samples=500 paths.output_dir=out]
     Writes outputs/figures/data/<name>.png: examples with class and concepts, class balance per
     split, and the correlation of the concepts.
+
+concept-audit show run=<run key, its beginning, or the run's folder> [split=test] [n_examples=8]
+                   [n_steps=9] [paths.output_dir=outputs] [paths.data_dir=data]
+    Writes outputs/figures/runs/<run key>/ as PDF, PNG and SVG:
+      history          losses per epoch and the epoch that was kept, of every trained model
+      reconstructions  images of the split beside their reconstructions, of autoencoders and VAEs
+      traversals       what each latent changes, of autoencoders and VAEs; n_steps values each
+    n_examples images are chosen by a fixed seed.
 """
 
 
@@ -51,13 +59,18 @@ def main(argv: Sequence[str]) -> int:
 
     Parameters
     ----------
-    argv : what stands after ``show``, for example ``["data=dsprites_standin"]``
+    argv : what stands after ``show``, for example ``["data=dsprites_standin"]`` or ``["run=56b2"]``
 
     Returns
     -------
-    0 when the picture is written, 1 when a data file is missing or wrong, 2 on a wrong argument.
+    0 when the pictures are written; 1 when a data file is missing or wrong, or the run is not
+    finished or has nothing to draw; 2 on a wrong argument, such as an unknown run.
     """
     if not argv or {"-h", "--help"} & set(argv):
         print(_USAGE, end="", file=sys.stdout if argv else sys.stderr)
         return 0 if argv else 2
+    if any(text.startswith("run=") for text in argv):
+        from concept_audit.pipeline.show_run import show_run
+
+        return show_run(argv)
     return _show_data(list(argv))
