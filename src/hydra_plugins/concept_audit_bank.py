@@ -35,21 +35,27 @@ class BankLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Train and evaluate all cells; failures come back with their error."""
+        """Train and evaluate all cells; one that failed ends the sweep with status 1.
+
+        An error that came back as a job's result would be printed with a stack trace, below the
+        table that has said all.
+        """
         from concept_audit.pipeline.plan import expand
-        from concept_audit.pipeline.run import run_cells
+        from concept_audit.pipeline.run import run_cells, stop
 
         assert self.config is not None
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         fixed = [str(text) for text in self.config.hydra.overrides.task]
         cells = expand(fixed, [list(overrides) for overrides in job_overrides])
+        try:
+            results = run_cells(cells)
+        except (ValueError, OSError) as error:
+            stop(error)
+        if any(result.error is not None for result in results):
+            raise SystemExit(1)
         returns = []
-        for result in run_cells(cells):
+        for result in results:
             job = JobReturn(overrides=list(result.cell.overrides), cfg=None, working_dir=None)
-            if result.error is None:
-                job.status, job.return_value = JobStatus.COMPLETED, result.key
-            else:
-                job.status = JobStatus.FAILED
-                job.return_value = RuntimeError(f"run {result.key} failed, see the table above")
+            job.status, job.return_value = JobStatus.COMPLETED, result.key
             returns.append(job)
         return returns

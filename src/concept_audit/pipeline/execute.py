@@ -9,10 +9,22 @@ from dataclasses import dataclass
 from concept_audit.pipeline.evaluate import Evaluation, evaluate, planned
 from concept_audit.pipeline.fit import fit
 from concept_audit.pipeline.plan import Cell
-from concept_audit.pipeline.resume import cell_key
+from concept_audit.pipeline.resume import KeyedCell, cell_key
+from concept_audit.store.keys import canonical_json
 from concept_audit.store.layout import OutputLayout
 
-__all__ = ["CellResult", "execute", "layout_of", "print_failures"]
+__all__ = [
+    "CannotBuildError",
+    "CellResult",
+    "execute",
+    "keyed_cells",
+    "layout_of",
+    "print_failures",
+]
+
+
+class CannotBuildError(ValueError):
+    """Data or a model that cannot be built, in its own words; nothing has been trained."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +42,42 @@ def layout_of(cell: Cell) -> OutputLayout:
     return OutputLayout(cell.config["paths"]["output_dir"])
 
 
+def keyed_cells(cells: Sequence[Cell]) -> list[KeyedCell]:
+    """Name every cell, which builds every dataset: what is missing is said before training begins.
+
+    Raises
+    ------
+    CannotBuildError  with each message once, however many cells share it.
+    """
+    keyed = []
+    errors: dict[str, Exception] = {}
+    faulty = set()  # tried once: a fault may take minutes to be found
+    for cell in cells:
+        data = canonical_json(cell.config["data"])
+        if data in faulty:
+            continue
+        try:
+            keyed.append(cell_key(cell))
+        except (ValueError, OSError) as error:
+            errors.setdefault(str(error), error)
+            faulty.add(data)
+    if errors:
+        raise CannotBuildError("\n".join(errors)) from next(iter(errors.values()))
+    return keyed
+
+
 def execute(cells: Sequence[Cell]) -> list[CellResult]:
-    """Train what is not trained, evaluate what is not evaluated; failures do not stop the rest."""
+    """Train what is not trained, evaluate what is not evaluated; failures do not stop the rest.
+
+    Raises
+    ------
+    CannotBuildError  before training, when data or a model of any cell cannot be built.
+    """
     if not cells:
         return []
     layout = layout_of(cells[0])
     layout.check_writable()
-    keyed = [cell_key(cell) for cell in cells]
+    keyed = keyed_cells(cells)
     unique = {item.key: item for item in keyed}
     jobs = int(cells[0].config["trainer"]["jobs"])
     failures = fit(layout, list(unique.values()), jobs=jobs)

@@ -11,16 +11,35 @@ from omegaconf import DictConfig, OmegaConf
 __all__ = ["DrawAfterSweep"]
 
 
+# Each cell is a job of its own in processes of this machine: a missing dataset would be reported by
+# every one of them, with a stack trace. On a cluster the data may be elsewhere.
+_LOCAL_LAUNCHERS = ("BasicLauncher", "JoblibLauncher")
+
+
 class DrawAfterSweep(Callback):
-    """Check the outputs folder first; draw the experiment's figure or table at the end."""
+    """Check folder and data first; draw the experiment's figure or table at the end.
+
+    Hydra makes a warning of what a callback raises, except of a demand to leave.
+    """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Fail before training where results could not be written; forget the last sweep's runs."""
+        """Leave before training where results could not be written; forget the last sweep's runs.
+
+        Leave also where data cannot be built and no launcher of ours would say so.
+        """
         from concept_audit.pipeline.artefacts import clear_members
+        from concept_audit.pipeline.execute import keyed_cells
+        from concept_audit.pipeline.plan import expand
+        from concept_audit.pipeline.run import stop
         from concept_audit.store.layout import OutputLayout
 
         layout = OutputLayout(config.paths.output_dir)
-        layout.check_writable()
+        try:
+            layout.check_writable()
+            if str(config.hydra.launcher._target_).endswith(_LOCAL_LAUNCHERS):
+                keyed_cells(expand([str(text) for text in config.hydra.overrides.task]))
+        except (ValueError, OSError) as error:
+            stop(error)
         if config.experiment_name:
             clear_members(layout, config.experiment_name)
 
@@ -37,7 +56,7 @@ class DrawAfterSweep(Callback):
         paper, stem = config.experiment_name.split("/")
         if drawn.state == "failed":
             print(f"{drawn.name} was not drawn: {drawn.error}", file=sys.stderr)
-            raise RuntimeError(f"{drawn.name} was not drawn")
+            raise SystemExit(1)
         kind = "draw" in artefact
         path = layout.figure_path(paper, stem, "png") if kind else layout.table_path(paper, stem)
         print(f"{drawn.name}: {drawn.state}, {path}")

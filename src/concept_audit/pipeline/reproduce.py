@@ -120,6 +120,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"concept-audit reproduce: {error}", file=sys.stderr)
         return 2
     from concept_audit.pipeline import report, tracking
+    from concept_audit.pipeline.execute import CannotBuildError
     from concept_audit.store.layout import OutputNotWritableError
 
     given = dict(text.split("=", 1) for text in overrides if "=" in text)
@@ -132,7 +133,11 @@ def main(argv: Sequence[str]) -> int:
     logger = given.get("logger") or tracking.default_logger(given.get("profile", "embedded"))
     good = True
     for paper in papers:
-        good = _reproduce_paper(paper, overrides, layout) and good
+        try:
+            good = _reproduce_paper(paper, overrides, layout) and good
+        except CannotBuildError as error:
+            print(f"concept-audit reproduce: {error}", file=sys.stderr)
+            return 1
         report.write(layout)
         tracking.sync(layout, logger)
     print(f"report: {layout.report_html}")

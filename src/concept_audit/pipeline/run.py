@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from concept_audit.pipeline.plan import Cell, check_overrides, config_dir
 from concept_audit.pipeline.schema import check_targets, register
 
-__all__ = ["RunFailedError", "main", "run_cells", "run_one"]
+__all__ = ["RunFailedError", "main", "run_cells", "run_one", "stop"]
+
+_FULL_ERROR = "HYDRA_FULL_ERROR"  # Hydra's variable: set to 1, errors come with a stack trace
 
 
-class RunFailedError(RuntimeError):
-    """A cell failed; what went wrong has been printed and stands in its status file."""
+class RunFailedError(CompactHydraException):
+    """A cell failed, and the user has been told why; Hydra prints it without a stack trace."""
+
+
+def stop(error: Exception) -> NoReturn:
+    """Say what went wrong and leave with status 1, unless the user asked for stack traces."""
+    if os.environ.get(_FULL_ERROR) == "1":
+        raise error
+    print(f"concept-audit run: {error}", file=sys.stderr)
+    raise SystemExit(1) from None
 
 
 def run_cells(cells: Sequence[Cell]) -> list[Any]:
@@ -66,14 +78,16 @@ def _print_summary(key: str, output_dir: str) -> None:
 @hydra.main(version_base="1.3", config_path=None, config_name="run")
 def _app(config: DictConfig) -> str:
     if HydraConfig.get().mode is not RunMode.RUN:
-        return run_one(config)  # the launcher records a failure and goes on
+        try:
+            return run_one(config)  # the launcher records a failure and goes on
+        except (ValueError, OSError) as error:
+            raise RunFailedError(str(error)) from error
     try:
         key = run_one(config)
     except RunFailedError:
         raise SystemExit(1) from None  # the table has said why; a stack trace would bury it
     except (ValueError, OSError) as error:  # data or model that cannot be built
-        print(f"concept-audit run: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        stop(error)
     _print_summary(key, config.paths.output_dir)
     return key
 
