@@ -72,3 +72,9 @@ def test_every_file_says_what_it_is_and_how_to_run_it(path: Path):
     assert path.parent.name in ("profile", "paths", "launcher") or "concept-audit " in head, (
         "the first lines say how to run it"
     )
+
+
+def test_autoencoders_of_several_sizes_have_names_of_their_own():
+    cells = expand(["data=shapes3d_standin", "model=autoencoder", "model.spec.n_latents=5,10,20"])
+    names = [cell.config["model"]["spec"]["name"] for cell in cells]
+    assert names == ["autoencoder_5", "autoencoder_10", "autoencoder_20"]

@@ -76,7 +76,8 @@ def test_representations(folder, data, capsys):
     for name, result in zip(REPRESENTATIONS, results, strict=True):
         bundle = read_bundle(layout.bundle_path(result.key, "train"))
         sizes = bundle.metadata["factor_sizes"]
-        assert bundle.metadata["identity"]["model"] == name
+        label = "autoencoder_10" if name == "autoencoder" else name
+        assert bundle.metadata["identity"]["model"] == label
         assert len(bundle.metadata["factor_names"]) == len(bundle.metadata["factor_kinds"])
         assert bundle["factors"].shape == (bundle.n_samples, len(sizes))
         assert (bundle["factors"] < np.array(sizes)).all()
@@ -90,7 +91,7 @@ def test_representations(folder, data, capsys):
             assert width == (512 if name == "resnet18_imagenet" else 10)
         if name == "resnet18_imagenet":
             assert bundle.metadata["weights"] in ("random", "imagenet")
-        assert f"run {result.key} ({name}): skipped accuracy, leakage, interventions" in said
+        assert f"run {result.key} ({label}): skipped accuracy, leakage, interventions" in said
         rows = collect(layout, [result.key])
         trained = name in ("vae", "beta_vae", "autoencoder")
         assert set(rows["metric"]) == ({"reconstruction", "kl"} if trained else set())
