@@ -105,10 +105,10 @@ def test_weights_that_were_fetched_since_name_another_run(folder, tmp_path, monk
     monkeypatch.setenv("CONCEPT_AUDIT_DATA", str(tmp_path))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     before = cell_key(cells[0])
-    assert before.parts["config"]["weights"] == "random"
+    assert before.parts["config"]["model"]["spec"]["encoder"]["weights"] == "random"
     weights = tmp_path / "raw" / "weights" / "resnet18-f37072fd.pth"
     weights.parent.mkdir(parents=True)
     weights.touch()
     after = cell_key(cells[0])
-    assert after.parts["config"]["weights"] == "imagenet"
+    assert after.parts["config"]["model"]["spec"]["encoder"]["weights"] == "imagenet"
     assert after.key != before.key

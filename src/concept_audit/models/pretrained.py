@@ -9,13 +9,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["WEIGHT_FILES", "find_weights", "load_weights", "resolve_weights"]
+from concept_audit.store.atomic import file_sha256
+
+__all__ = ["WEIGHT_FILES", "find_weights", "load_weights", "resolve_weights", "weights_content"]
 
 # Name of the encoder: file name and beginning of its SHA-256.
 WEIGHT_FILES: dict[str, tuple[str, str]] = {
@@ -84,6 +87,30 @@ def resolve_weights(encoder: str, weights: str) -> str:
             "which does not exist."
         )
     return weights
+
+
+def weights_content(weights: str) -> str:
+    """What weights are, wherever they lie: a file is named by the SHA-256 of its content.
+
+    Parameters
+    ----------
+    weights : as `resolve_weights` gives it
+
+    Returns
+    -------
+    For the path of a file ``sha256:`` and 64 hexadecimal digits; other words as they are, such as
+    ``random`` and ``imagenet``, whose file is checked when it is loaded.
+    """
+    if weights in ("random", "imagenet") or not Path(weights).is_file():
+        return weights
+    stat = Path(weights).stat()
+    return f"sha256:{_digest(weights, stat.st_mtime_ns, stat.st_size)}"
+
+
+@lru_cache(maxsize=64)
+def _digest(path: str, mtime_ns: int, size: int) -> str:
+    """Hash of a file, computed again when it has been touched."""
+    return file_sha256(Path(path))
 
 
 def load_weights(encoder: str, weights: str) -> dict[str, torch.Tensor]:

@@ -46,6 +46,15 @@ def _identity(
     }
 
 
+def _weights_in(node: Any) -> str | None:
+    """What the encoder started from, as the run's key names it: `random`, `imagenet` or a hash."""
+    if not isinstance(node, Mapping):
+        return None
+    if isinstance(node.get("weights"), str):
+        return str(node["weights"])
+    return next((found for found in map(_weights_in, node.values()) if found), None)
+
+
 def write_run(
     layout: OutputLayout,
     item: KeyedCell,
@@ -81,7 +90,7 @@ def write_run(
         "factor_names": list(dataset.factor_names),
         "factor_sizes": list(dataset.factor_sizes),
         "factor_kinds": list(dataset.factor_kinds),
-        "weights": getattr(getattr(spec, "encoder", None), "weights", None),
+        "weights": _weights_in(item.parts["config"]["model"]),
         "standin": dataset.standin,
         "notes": list(dataset.notes),
         "dataset_fingerprint": dataset.fingerprint(),
@@ -110,12 +119,27 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def restore(run: StoredRun) -> nn.Module:
-    """The trained model of a run, ready to evaluate."""
+    """The trained model of a run, ready to evaluate.
+
+    All weights come from the checkpoint, so a file of pretrained ones need not be there any more.
+    """
     checkpoint = read_checkpoint(run.layout.checkpoint_path(run.key))
-    spec = build(run.config["model"]["spec"])
+    spec = build(_without_pretrained(run.config["model"]["spec"]))
     model: nn.Module = spec.build(
         input_shape=tuple(checkpoint["input_shape"]),
         n_concepts=checkpoint["n_concepts"],
         n_classes=checkpoint["n_classes"],
     )
     return load_state(model, checkpoint["state_dict"])
+
+
+def _without_pretrained(node: Any) -> Any:
+    """Description of a model whose encoders start from random weights."""
+    if isinstance(node, Mapping):
+        return {
+            key: "random"
+            if key == "weights" and isinstance(value, str)
+            else _without_pretrained(value)
+            for key, value in node.items()
+        }
+    return [_without_pretrained(value) for value in node] if isinstance(node, list) else node

@@ -70,15 +70,30 @@ def _code(mode: str, modules: tuple[str, ...]) -> str:
     raise ValueError(f"resume.code must be digest, version or ignore, got {mode!r}.")
 
 
+def _with_contents(node: Any) -> Any:
+    """Config of a model with pretrained weights named by what they are, not by where they lie.
+
+    `auto` means what this machine has; once weights are fetched it names another run. A path stands
+    for the content of its file.
+    """
+    if isinstance(node, Mapping):
+        named = {key: _with_contents(value) for key, value in node.items()}
+        given = node.get("weights")
+        if "_target_" in node and isinstance(given, str):
+            from concept_audit.models.pretrained import weights_content
+
+            named["weights"] = weights_content(getattr(build(node), "weights", given))
+        return named
+    return [_with_contents(value) for value in node] if isinstance(node, list) else node
+
+
 def cell_key(cell: Cell) -> KeyedCell:
     """Name of a run: 16 hex digits of everything that moves its numbers."""
     config = cell.config
     kept = keyed_config(config, (*KEY_EXCLUSIONS, *_SWEPT))
     kept["data"] = {key: value for key, value in config["data"].items() if key not in _PLACES}
     kept["trainer"] = {key: config["trainer"][key] for key in _TRAINER}
-    if "weights" in (config["model"]["spec"].get("encoder") or {}):
-        # `auto` means what this machine has; once weights are fetched it names another run.
-        kept["weights"] = build(config["model"]["spec"]).encoder.weights
+    kept["model"] = _with_contents(config["model"])
     parts = {
         "config": kept,
         "dataset": dataset_of(config).fingerprint(),
