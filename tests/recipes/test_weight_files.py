@@ -41,6 +41,7 @@ def weight_files(tmp_path):
     ("choice", "key"),
     [
         ("encoder=resnet18", "encoder.weights"),
+        ("encoder=resnet18_frozen", "encoder.backbone.weights"),
         ("model=resnet18_imagenet", "model.spec.encoder.weights"),
     ],
 )

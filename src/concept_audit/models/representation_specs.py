@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from concept_audit.models.image_encoders import (
-    EfficientNetLite0Spec,
-    ResNet18Spec,
-    ViTB16Spec,
-)
+from concept_audit.models.frozen import Backbone, frozen_features
+from concept_audit.models.image_encoders import ResNet18Spec
 from concept_audit.models.representations import (
     NOISE_STD,
     label_codes,
     mixed_label_codes,
-    module_codes,
     noisy_label_codes,
     pixel_codes,
 )
@@ -26,8 +20,6 @@ from concept_audit.store.array_blocks import ArrayBlocks
 
 __all__ = ["FrozenEncoderSpec", "LabelsSpec", "RawPixelsSpec", "RepresentationSpec"]
 
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_HALVES = ((0.5,) * 3, (0.5,) * 3)  # EfficientNet-Lite was trained with these
 _MIXTURES = ("none", "linear")
 
 
@@ -118,31 +110,14 @@ class FrozenEncoderSpec(RepresentationSpec):
 
     Parameters
     ----------
-    encoder : ResNet18Spec, ViTB16Spec or EfficientNetLite0Spec
-        With `weights` resolved; ``random`` ones are a function of the seed.
+    encoder : ResNet18Spec, ViTB16Spec, EfficientNetLite0Spec or Conv4Spec
+        With `weights` resolved; ``random`` ones are a function of the training seed, so that a
+        table of random encoders shows how much they differ.
     """
 
     name: str = "resnet18_imagenet"
-    encoder: ResNet18Spec | ViTB16Spec | EfficientNetLite0Spec = field(default_factory=ResNet18Spec)
-
-    def network(self, input_shape: tuple[int, ...], *, seed: int) -> nn.Module:
-        """Encoder from images (C, H, W) to features, in evaluation mode."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = self.encoder.build(input_shape, 1)
-        for last in ("fc", "heads", "classifier"):
-            if hasattr(network, last):
-                setattr(network, last, nn.Identity())
-                return network.eval()
-        raise TypeError(f"{type(network).__name__} has no last layer by a name that is known.")
+    encoder: Backbone = field(default_factory=ResNet18Spec)
 
     def codes(self, images: Any, *, seed: int, device: str = "cpu") -> NDArray[Any]:
         """Codes (n, L) of images (n, H, W, C), normalised as the encoder was trained."""
-        _, height, width, channels = images.shape
-        network = self.network((channels, height, width), seed=seed)
-        mean: tuple[float, ...]
-        std: tuple[float, ...]
-        mean, std = _HALVES if isinstance(self.encoder, EfficientNetLite0Spec) else _IMAGENET
-        if channels == 1:  # the first layer is averaged over the colours, so are the constants
-            mean, std = (sum(mean) / 3,), (sum(std) / 3,)
-        return module_codes(images, network, mean=mean, std=std, device=device)
+        return frozen_features(images, self.encoder, seed=seed, device=device)

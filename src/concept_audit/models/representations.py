@@ -6,6 +6,7 @@ over (number of values - 1). All functions return float32 codes `(n, L)`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from torch import nn
 
 from concept_audit.arrays import as_binary_concepts
 from concept_audit.store.array_blocks import ArrayBlocks
-from concept_audit.store.array_cache import cached_array
+from concept_audit.store.array_cache import cache_path, cached_array
+from concept_audit.store.locks import held_lock, lock_holder
 
 __all__ = [
     "frozen_codes",
+    "kept_codes",
     "label_codes",
     "mixed_label_codes",
     "mixing_matrix",
@@ -30,6 +33,7 @@ __all__ = [
 ]
 
 NOISE_STD = 0.1  # DCI-ES paper: eps ~ N(0, 0.01 I)
+_BATCH_PIXELS = 1 << 21  # one batch of ResNet-18 takes about 0.3 GB
 MIXING_VARIANCE = 0.001  # DCI-ES paper: eps ~ N(0, 0.001), read as a variance like the noise above
 
 
@@ -132,7 +136,7 @@ def module_codes(
     *,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     device: str = "cpu",
 ) -> NDArray[np.float32]:
     """Codes of all images by a network: a VAE's `encode`, or a frozen encoder.
@@ -143,7 +147,8 @@ def module_codes(
     encode : maps a batch `(b, C, H, W)` in [0, 1], normalised if asked, to codes `(b, L)`; a
         module is in evaluation mode during the call
     mean, std : per-channel constants, for example ImageNet's for a pretrained ResNet
-    batch_size, device : of the computation; they do not change the codes beyond rounding
+    batch_size : images at a time; by default up to 256, fewer of larger images
+    device : where to compute; neither changes the codes beyond rounding
     """
     owner = encode if isinstance(encode, nn.Module) else getattr(encode, "__self__", None)
     module = owner if isinstance(owner, nn.Module) else nn.Identity()
@@ -152,12 +157,59 @@ def module_codes(
     shift = torch.tensor(mean or (0.0,), device=device).view(1, -1, 1, 1)
     scale = torch.tensor(std or (1.0,), device=device).view(1, -1, 1, 1)
     parts = []
-    with torch.no_grad():
+    height, width = images.shape[1:3] if len(images.shape) == 4 else (1, 1)
+    batch_size = batch_size or min(256, max(1, _BATCH_PIXELS // (height * width)))
+    # Full float32 also in a GPU's convolutions: codes are kept and read on other devices.
+    with torch.no_grad(), torch.backends.cudnn.flags(allow_tf32=False):
         for _, block in _blocks(images, batch_size):
             x = torch.from_numpy(np.ascontiguousarray(block)).to(device, torch.float32) / 255
             parts.append(encode((x - shift) / scale).float().cpu().numpy())
     module.train(was_training)
     return np.concatenate(parts)
+
+
+def kept_codes(
+    folder: str | Path,
+    key: dict[str, Any],
+    compute: Callable[[], NDArray[np.float32]],
+    *,
+    what: str = "images",
+    announce: Callable[[str], None] | None = None,
+) -> NDArray[np.float32]:
+    """Codes computed once, by one process at a time, and kept in a folder.
+
+    Parameters
+    ----------
+    folder : where to keep the codes, for example ``data/processed/codes``
+    key : everything that decides the codes; a hash of it names the file
+    compute : gives the codes `(n, L)`
+    what : of what the codes are, for the messages
+    announce : told in a line when computing starts and ends, or what is being waited for
+
+    Returns
+    -------
+    Float32[ndarray, "n L"]; beyond 1 GiB a read-only memory map. A file that cannot be read is
+    replaced.
+    """
+    path = cache_path(folder, key)
+    say = announce or (lambda line: None)
+
+    def build() -> NDArray[np.float32]:
+        say(f"features of {what}")
+        started = time.monotonic()
+        codes = compute()
+        say(f"features computed in {time.monotonic() - started:.1f} s, kept as {path}")
+        return codes
+
+    if path.exists():  # also where nothing can be written
+        return cached_array(folder, key, build)
+    lock = path.with_suffix(".lock")
+    with held_lock(lock) as mine:
+        if mine:
+            return cached_array(folder, key, build)
+    say(f"features are being computed by {lock_holder(lock) or 'another process'}; waiting")
+    with held_lock(lock, wait_s=None):
+        return cached_array(folder, key, build)
 
 
 def frozen_codes(
@@ -168,15 +220,15 @@ def frozen_codes(
     key: dict[str, Any],
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     device: str = "cpu",
 ) -> NDArray[np.float32]:
-    """`module_codes`, computed once and kept in a folder.
+    """`module_codes` of a network of one's own, computed once and kept in a folder.
 
     Parameters
     ----------
     images, encode, mean, std, batch_size, device : as in `module_codes`
-    folder : where to keep the codes, for example ``data/processed/codes``
+    folder : where to keep the codes
     key : everything that decides the codes: the dataset's fingerprint, the encoder's description, a
         hash of its weights
 
@@ -184,7 +236,7 @@ def frozen_codes(
     -------
     Float32[ndarray, "n L"]; every concept weight and fold can then train a small model on it.
     """
-    return cached_array(
+    return kept_codes(
         folder,
         {**key, "mean": mean, "std": std},
         lambda: module_codes(

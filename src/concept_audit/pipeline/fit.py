@@ -130,6 +130,11 @@ def _train(
     }
     for item in items:
         mark_running(layout.run_dir(item.key))
+    from concept_audit.pipeline.predict import inputs_of, write_run
+
+    gpu = config["trainer"]["accelerator"] == "gpu"
+    device = "cuda" if gpu else "cpu"
+    inputs = inputs_of(config, members[0].spec, device=device)
 
     def progress(epoch: int, n_epochs: int, losses: Mapping[Any, float]) -> None:
         report(items[0].key, len(items) * epoch / n_epochs)
@@ -137,15 +142,13 @@ def _train(
     # Named after all of the group: a group of other members must not read this one's state.
     resume_path = layout.root / "resume" / _group_name(items) / "state.ckpt"
     resume_path.parent.mkdir(parents=True, exist_ok=True)
-    gpu = config["trainer"]["accelerator"] == "gpu"
-    device = "cuda" if gpu else "cpu"
     if group_key(members[0]) is not None:
         from concept_audit.training.bank import train_bank
 
         with _one_thread():
             results = train_bank(
                 members,
-                dataset,
+                inputs,
                 recipe=recipe,
                 progress=progress,
                 resume_path=resume_path,
@@ -156,7 +159,7 @@ def _train(
             _train_one(
                 config,
                 members[0],
-                dataset,
+                inputs,
                 recipe=recipe,
                 progress=progress,
                 resume_path=resume_path,
@@ -164,14 +167,12 @@ def _train(
         ]
     remove_leftovers(resume_path.parent)
     resume_path.parent.rmdir()
-    from concept_audit.pipeline.predict import write_run
-
     errors: dict[str, str | None] = {}
     for item, result in zip(items, results, strict=True):
         if result.failed is not None:
             mark_failed(layout.run_dir(item.key), result.failed)
         else:
-            write_run(layout, item, dataset, result, manifests[item.key], device=device)
+            write_run(layout, item, inputs, result, manifests[item.key], device=device)
         errors[item.key] = result.failed
     return errors
 

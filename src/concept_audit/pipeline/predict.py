@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from concept_audit.data.base import ConceptDataset
-from concept_audit.pipeline.resume import KeyedCell
+from concept_audit.models.frozen import FrozenSpec
+from concept_audit.pipeline.resume import KeyedCell, dataset_of
 from concept_audit.pipeline.runs import SPLITS, StoredRun
 from concept_audit.pipeline.schema import build
 from concept_audit.store.atomic import atomic_path, file_sha256, write_text
@@ -20,10 +22,42 @@ from concept_audit.store.layout import OutputLayout
 from concept_audit.store.manifest import finish_manifest, write_manifest
 from concept_audit.store.status import mark_done
 from concept_audit.training.families import arrays_of
+from concept_audit.training.features import FeatureDataset, with_features
 from concept_audit.training.predict import load_state
 from concept_audit.training.recipe import FitResult
 
-__all__ = ["read_checkpoint", "restore", "write_run"]
+__all__ = ["inputs_of", "read_checkpoint", "restore", "write_run"]
+
+
+def inputs_of(config: Mapping[str, Any], spec: Any, *, device: str = "cpu") -> ConceptDataset:
+    """The dataset that a model reads.
+
+    Parameters
+    ----------
+    config : resolved config of the run
+    spec : description of the model
+    device : where to compute features
+
+    Returns
+    -------
+    The dataset of the config, or, where the model's encoder is frozen, features in the place of its
+    images. They are computed once and kept under ``processed/codes`` of the data folder.
+    """
+    dataset = dataset_of(config)
+    encoder = getattr(spec, "encoder", None)
+    if spec.family == "representation" or not isinstance(encoder, FrozenSpec):
+        return dataset
+    return with_features(
+        dataset, encoder, folder=_codes_dir(config), device=device, announce=_announce
+    )
+
+
+def _codes_dir(config: Mapping[str, Any]) -> Path:
+    return Path(config["paths"]["data_dir"]) / "processed" / "codes"
+
+
+def _announce(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _identity(
@@ -64,22 +98,28 @@ def write_run(
     *,
     device: str = "cpu",
 ) -> None:
-    """Write all files of a finished training; `status.json` comes last and makes it count."""
+    """Write all files of a finished training; `status.json` comes last and makes it count.
+
+    `dataset` is what the model was trained on, see `inputs_of`.
+    """
     key, config = item.key, item.cell.config
     spec = result.member.spec
-    arrays = arrays_of(result, dataset, device=device)
+    arrays = arrays_of(
+        result, dataset, device=device, folder=_codes_dir(config), announce=_announce
+    )
+    checkpoint = {
+        "state_dict": result.state_dict,
+        "history": result.history,
+        "best_epoch": result.best_epoch,
+        "input_shape": list(dataset.input_shape),
+        "n_concepts": dataset.n_concepts,
+        "n_classes": dataset.n_classes,
+    }
+    if isinstance(dataset, FeatureDataset):  # with the encoder's weights: all to read a new image
+        checkpoint["feature_shift"] = torch.from_numpy(dataset.shift)
+        checkpoint["feature_scale"] = torch.from_numpy(dataset.scale)
     with atomic_path(layout.checkpoint_path(key)) as temporary:
-        torch.save(
-            {
-                "state_dict": result.state_dict,
-                "history": result.history,
-                "best_epoch": result.best_epoch,
-                "input_shape": list(dataset.input_shape),
-                "n_concepts": dataset.n_concepts,
-                "n_classes": dataset.n_classes,
-            },
-            temporary,
-        )
+        torch.save(checkpoint, temporary)
     metadata = {
         "run_key": key,
         "identity": _identity(key, config, spec, dataset),
@@ -93,7 +133,7 @@ def write_run(
         "weights": _weights_in(item.parts["config"]["model"]),
         "standin": dataset.standin,
         "notes": list(dataset.notes),
-        "dataset_fingerprint": dataset.fingerprint(),
+        "dataset_fingerprint": item.parts["dataset"],
     }
     files = [layout.checkpoint_path(key)]
     for split in SPLITS:
@@ -122,6 +162,7 @@ def restore(run: StoredRun) -> nn.Module:
     """The trained model of a run, ready to evaluate.
 
     All weights come from the checkpoint, so a file of pretrained ones need not be there any more.
+    Of a model with a frozen encoder it is the trained part, which reads features.
     """
     checkpoint = read_checkpoint(run.layout.checkpoint_path(run.key))
     spec = build(_without_pretrained(run.config["model"]["spec"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.randomness import stream
+from concept_audit.models.representation_specs import FrozenEncoderSpec
 from concept_audit.models.representations import module_codes
+from concept_audit.training.features import ImageRows, features_of
 from concept_audit.training.fitting import fit_single
 from concept_audit.training.predict import build_model, load_state, predict
 from concept_audit.training.recipe import FitResult, Member
@@ -20,21 +23,6 @@ from concept_audit.training.vae_module import fit_vae
 __all__ = ["arrays_of", "fit_one"]
 
 SplitArrays = Callable[[str], dict[str, Any]]
-
-
-class _Rows:
-    """Some rows of a dataset's images, read when they are asked for."""
-
-    def __init__(self, images: Any, rows: NDArray[np.int64]) -> None:
-        self._images, self._rows = images, rows
-        self.shape = (len(rows), *images.shape[1:])
-        self.dtype = images.dtype
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        return np.asarray(self._images[self._rows[positions]])
 
 
 def fit_one(member: Member, dataset: ConceptDataset, **options: Any) -> FitResult:
@@ -48,7 +36,14 @@ def fit_one(member: Member, dataset: ConceptDataset, **options: Any) -> FitResul
     return train(member, dataset, **options)
 
 
-def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu") -> SplitArrays:
+def arrays_of(
+    result: FitResult,
+    dataset: ConceptDataset,
+    *,
+    device: str = "cpu",
+    folder: str | Path | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> SplitArrays:
     """Function from a split to the arrays of its bundle.
 
     Parameters
@@ -59,6 +54,9 @@ def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu"
         The data.
     device : str
         Where to compute.
+    folder, announce
+        Of the features of a frozen encoder: where to keep them, and who is told about it; see
+        `frozen_features`.
 
     Returns
     -------
@@ -77,7 +75,7 @@ def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu"
     if spec.family not in ("vae", "representation"):
         model = load_state(build_model(spec, dataset), result.state_dict)
         return lambda split: predict(model, dataset, split, device=device)
-    codes = _codes_of(member, result.state_dict, dataset, device)
+    codes = _codes_of(member, result.state_dict, dataset, device, folder, announce)
 
     def arrays(split: str) -> dict[str, Any]:
         rows = dataset.rows(split)
@@ -90,7 +88,12 @@ def arrays_of(result: FitResult, dataset: ConceptDataset, *, device: str = "cpu"
 
 
 def _codes_of(
-    member: Member, state_dict: dict[str, torch.Tensor], dataset: ConceptDataset, device: str
+    member: Member,
+    state_dict: dict[str, torch.Tensor],
+    dataset: ConceptDataset,
+    device: str,
+    folder: str | Path | None,
+    announce: Callable[[str], None] | None,
 ) -> Callable[[str], Any]:
     """Function from a split to its codes (n, L)."""
     spec: Any = member.spec
@@ -107,9 +110,14 @@ def _codes_of(
             f"model {spec.name} reads images, and {dataset.name} has rows of shape "
             f"{dataset.input_shape}. Use an image set, for example data=shapes3d_standin."
         )
+    if isinstance(spec, FrozenEncoderSpec):
+        features, rows = features_of(
+            dataset, spec.encoder, seed=member.seed, folder=folder, device=device, announce=announce
+        )
+        return lambda split: features[np.searchsorted(rows, dataset.rows(split))]
     if spec.family == "representation":
         return lambda split: spec.codes(
-            _Rows(dataset.x, dataset.rows(split)), seed=member.seed, device=device
+            ImageRows(dataset.x, dataset.rows(split)), seed=member.seed, device=device
         )
     model: Any = load_state(build_model(spec, dataset), state_dict).to(device)
 
@@ -117,7 +125,7 @@ def _codes_of(
         draw = stream(member.seed, f"codes/{split}", 0)
         generator = torch.Generator(device).manual_seed(int(draw.integers(2**31)))
         return module_codes(
-            _Rows(dataset.x, dataset.rows(split)),
+            ImageRows(dataset.x, dataset.rows(split)),
             lambda x: model.encode(x, code=spec.code, generator=generator),
             device=device,
         )

@@ -12,6 +12,7 @@ import torch
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.encoders import MLPSpec
+from concept_audit.models.frozen import FrozenSpec, backbone_identity
 from concept_audit.models.outputs import ModelSpec
 from concept_audit.training.augmentation import AUGMENTATIONS
 
@@ -213,14 +214,17 @@ def phases_of(spec: ModelSpec, recipe: Recipe) -> tuple[Phase, ...]:
 def group_key(member: Member) -> str | None:
     """Members with equal keys may share one batched program on one dataset with one recipe.
 
-    None for a model whose encoder is no MLP: the bank cannot hold it, single training can.
+    None for a model that trains more than MLPs: the bank cannot hold it, single training can.
     """
     encoder = getattr(member.spec, "encoder", None)
     if member.spec.family not in ("cbm", "cem", "reference_head"):
         return None
-    if encoder is not None and not isinstance(encoder, MLPSpec):
+    if encoder is not None and not isinstance(encoder, MLPSpec | FrozenSpec):
         return None
-    return f"{member.spec.family}:{_digest(member.describe()['spec'])}"
+    described = [member.describe()["spec"]]
+    if isinstance(encoder, FrozenSpec):  # two backbones may be described by the same values
+        described.append(backbone_identity(encoder.backbone, seed=encoder.backbone_seed))
+    return f"{member.spec.family}:{_digest(described)}"
 
 
 def identity(members: list[Member], dataset: ConceptDataset, recipe: Recipe) -> str:
