@@ -21,6 +21,7 @@ from concept_audit.pipeline.run_pictures import (
     chosen_rows,
     loss_curves,
     posteriors,
+    predictions,
     reconstructions,
     traversals,
 )
@@ -149,6 +150,40 @@ def test_more_examples_keep_the_first_ones():
     assert set(chosen_rows(dataset, "test", 99)) == set(range(4, 20))
 
 
+@pytest.mark.parametrize("with_logits", [True, False])
+def test_predictions_put_the_concepts_that_are_most_often_wrong_first(with_logits):
+    c = np.array([[1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 1, 1]])
+    # concept 0 is right on every row, concept 1 on none, concept 2 on half of them
+    present = np.stack([c[:, 0], 1 - c[:, 1], [1, 0, 1, 0]], axis=1)
+    arrays = {
+        "index": np.array([5, 4, 7, 6]),
+        "y": np.array([0, 1, 1, 0]),
+        "y_logits": np.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]),
+        "c": c,
+        "c_hat": present.astype(float),
+    }
+    if with_logits:  # as of a logit model: c_hat is no probability
+        logits = np.where(present == 1, 1.5, -1.5)
+        arrays |= {"c_logits": logits, "c_hat": logits}
+    shown = predictions(
+        arrays, 4, concept_names=["a", "b", "c"], class_names=["x", "y"], dataset=image_set()
+    )
+    assert shown.concept_names == ("b", "c", "a")
+    np.testing.assert_allclose(shown.concept_accuracy, [0.0, 0.5, 1.0])
+    assert shown.task_accuracy == 0.75
+    place = shown.classes.index("y")
+    assert {shown.predicted_classes[i] for i in range(4)} == {"x", "y"}
+    order = np.random.default_rng(0).permutation(4)
+    np.testing.assert_array_equal(shown.annotated, c[order][:, [1, 2, 0]])
+    high = 1 / (1 + np.exp(-1.5)) if with_logits else 1.0
+    expected = np.where(present[order][:, [1, 2, 0]] == 1, high, 1 - high)
+    np.testing.assert_allclose(shown.probabilities, expected)
+    np.testing.assert_array_equal(shown.wrong, (present != c)[order][:, [1, 2, 0]])
+    images = image_set().x[arrays["index"][order]] / np.float32(255)
+    np.testing.assert_array_equal(shown.images, images)
+    assert arrays["y"][order[place]] == 1
+
+
 def epoch(phase, number, **losses):
     both = {
         f"{split}_{name}": value for name, value in losses.items() for split in ("train", "val")
@@ -230,7 +265,7 @@ def test_titles_name_model_dataset_stand_in_means_and_order(stored, monkeypatch)
         "concept_audit.pipeline.show_run._save",
         lambda run, folder, stem, figure: drawn.update({stem: figure}),
     )
-    for model, order in (("vae", "mean KL"), ("autoencoder", "variance of its codes")):
+    for model, order in (("vae", "mean KL"), ("autoencoder", "variance")):
         assert show(f"run={outputs}/runs/{keys[model]}") == 0
         for stem, what in zip(
             STEMS, ("Training", "Reconstructions", "Latent traversals"), strict=True
@@ -247,12 +282,12 @@ def test_titles_name_model_dataset_stand_in_means_and_order(stored, monkeypatch)
         assert f"Latents in the order of their {order}." in said
 
 
-def test_a_concept_model_shows_its_history_only(stored, tmp_path, capsys):
+def test_a_concept_model_shows_its_history_and_predictions(stored, tmp_path, capsys):
     outputs, keys = stored
     shutil.copytree(outputs / "runs", tmp_path / "runs")
     assert show(f"run={tmp_path}/runs/{keys['cbm_hard']}/") == 0
     folder = tmp_path / "figures" / "runs" / keys["cbm_hard"]
-    assert {path.stem for path in folder.iterdir()} == {"history"}
+    assert {path.stem for path in folder.iterdir()} == {"history", "predictions"}
 
 
 def test_what_was_never_trained_has_no_picture(stored, capsys):
@@ -260,7 +295,7 @@ def test_what_was_never_trained_has_no_picture(stored, capsys):
     assert show(f"run={keys['raw_pixels']}", f"paths.output_dir={outputs}") == 1
     err = capsys.readouterr().err
     assert f"run {keys['raw_pixels']} (raw_pixels) was not trained" in err
-    assert "reconstructions and traversals of autoencoders and VAEs" in err
+    assert "predictions of concept models" in err
 
 
 def test_an_unknown_run_lists_those_that_exist(stored, tmp_path, capsys):

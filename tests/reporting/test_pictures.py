@@ -8,9 +8,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from concept_audit.reporting.pictures import (
     LossCurve,
+    Predictions,
     Reconstructions,
     Traversals,
     draw_history,
+    draw_predictions,
     draw_reconstructions,
     draw_traversals,
 )
@@ -61,6 +63,47 @@ def some_traversals(n_latents=2, n_steps=3, channels=1):
         importance_label="KL {:.2f} nats",
         nearest=np.full(n_latents, 1),
     )
+
+
+def some_predictions(n=3, k=2, images=True):
+    rng = np.random.default_rng(2)
+    annotated = rng.integers(0, 2, size=(n, k))
+    wrong = np.zeros((n, k), dtype=bool)
+    wrong[1, 0] = True
+    return Predictions(
+        images=rng.random((n, 6, 6, 3)) if images else None,
+        classes=("A_rather_long_class_name_$_of_birds",) + ("b",) * (n - 1),
+        predicted_classes=("b",) * n,
+        task_accuracy=0.5,
+        concept_names=tuple(f"has_wing::colour_{i}" for i in range(k)),
+        concept_accuracy=np.full(k, 0.87),
+        annotated=annotated,
+        probabilities=rng.random((n, k)),
+        wrong=wrong,
+    )
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_predictions_mark_what_is_annotated_and_what_is_wrong(images):
+    shown = some_predictions(images=images)
+    figure = draw_predictions(shown, title="t")
+    axes = by_gid(figure)
+    assert set(axes) == {"concepts"} | ({f"sample {i}" for i in range(3)} if images else set())
+    table = axes["concepts"]
+    np.testing.assert_array_equal(drawn(table), shown.probabilities.T)
+    labels = [label.get_text() for label in table.get_yticklabels()]
+    assert labels == ["wing: colour 0  87%", "wing: colour 1  87%"]
+    marks = {line.get_label(): line for line in table.get_lines()}
+    present = list(zip(marks["annotated"].get_xdata(), marks["annotated"].get_ydata(), strict=True))
+    assert present == list(zip(*np.nonzero(shown.annotated), strict=True))
+    assert (list(marks["wrong"].get_xdata()), list(marks["wrong"].get_ydata())) == ([1], [0])
+    colours = [text.get_color() for text in figure.texts if text.get_text() == "b"]
+    assert sorted(colours) == ["#d55e00", "black", "black", "black", "black"]
+    if images:
+        np.testing.assert_array_equal(drawn(axes["sample 2"]), shown.images[2])
+        left, right = axes["sample 1"].get_position(), table.get_position()
+        assert left.y0 > right.y1
+        assert left.x0 + left.x1 == pytest.approx(right.x0 + right.x1)  # the second of three
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -116,6 +159,7 @@ def test_a_traversal_has_a_row_per_latent_beside_the_example(n_latents, channels
 
 def test_nothing_overlaps_and_nothing_is_cut_off():
     figures = [
+        draw_predictions(some_predictions(4, 30), title="t", sentences=["word " * 90]),
         draw_reconstructions(some_reconstructions(1), title="t " * 60, sentences=["word " * 90]),
         draw_traversals(some_traversals(1), title="t " * 60, sentences=["word " * 90]),
         draw_traversals(some_traversals(10), title="t", sentences=["word " * 90]),
@@ -125,6 +169,7 @@ def test_nothing_overlaps_and_nothing_is_cut_off():
         whole = figure.bbox
         texts = [text.get_window_extent(renderer) for text in figure.texts]
         panels = [axes.get_window_extent(renderer) for axes in figure.axes]
+        assert all(axes.get_tightbbox(renderer).x0 >= 0 for axes in figure.axes)  # with its labels
         for position, box in enumerate(texts):
             corners = [box.x0, whole.x1 - box.x1, box.y0, whole.y1 - box.y1]
             assert min(corners) >= 0

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.vae import VAE
-from concept_audit.reporting.pictures import LossCurve, Reconstructions, Traversals
+from concept_audit.reporting.pictures import (
+    LossCurve,
+    Predictions,
+    Reconstructions,
+    Traversals,
+)
 from concept_audit.training.batches import to_inputs
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "chosen_rows",
     "loss_curves",
     "posteriors",
+    "predictions",
     "reconstructions",
     "traversals",
 ]
@@ -27,6 +33,7 @@ __all__ = [
 _ROWS_MEASURED = 2000  # enough for a mean and for percentiles; a split may hold 100 times as many
 _MOST_LATENTS = 16  # rows of a traversal that still fit a page
 _OUTER = 2.5  # percentile of the lowest value of a traversal; 100 less that of the highest
+_MOST_CONCEPTS = 30  # lines of a picture of predictions
 _BATCH = 256
 
 
@@ -174,6 +181,50 @@ def traversals(
         importance=importance[latents],
         importance_label=label,
         nearest=np.abs(values - own[:, None]).argmin(axis=1)[latents],
+    )
+
+
+def predictions(
+    arrays: Mapping[str, NDArray[Any]],
+    n_examples: int,
+    *,
+    concept_names: Sequence[str],
+    class_names: Sequence[str],
+    dataset: ConceptDataset | None = None,
+) -> Predictions:
+    """What a concept model says about some rows of a split.
+
+    Parameters
+    ----------
+    arrays : of the split's bundle: `index`, `y`, `y_logits`, `c`, `c_hat`, and `c_logits` of models
+        that have them
+    n_examples : rows to show, chosen as by `chosen_rows`
+    concept_names, class_names : of the columns of `c` and of the classes
+    dataset : where the images come from; None for tables
+
+    Returns
+    -------
+    Predictions with at most 30 concepts, those that the model gets wrong most often first.
+    """
+    # A logit model hands logits to its head, so its c_hat is no probability.
+    c, logits = arrays["c"], arrays.get("c_logits")
+    probabilities = arrays["c_hat"] if logits is None else 1 / (1 + np.exp(-np.float64(logits)))
+    wrong = (probabilities > 0.5) != (c == 1)
+    accuracy = 1 - wrong.mean(axis=0)
+    concepts = np.argsort(accuracy, kind="stable")[:_MOST_CONCEPTS]
+    rows = np.random.default_rng(0).permutation(len(c))[:n_examples]
+    images = None if dataset is None else _channels_last(_images(dataset, arrays["index"][rows]))
+    y_hat = arrays["y_logits"].argmax(axis=1)
+    return Predictions(
+        images=images,
+        classes=tuple(class_names[i] for i in arrays["y"][rows]),
+        predicted_classes=tuple(class_names[i] for i in y_hat[rows]),
+        task_accuracy=float((y_hat == arrays["y"]).mean()),
+        concept_names=tuple(concept_names[i] for i in concepts),
+        concept_accuracy=accuracy[concepts],
+        annotated=c[np.ix_(rows, concepts)],
+        probabilities=probabilities[np.ix_(rows, concepts)],
+        wrong=wrong[np.ix_(rows, concepts)],
     )
 
 

@@ -17,9 +17,10 @@ concept-audit show run=<run key, its beginning, or the run's folder> [split=test
                    [n_steps=9] [paths.output_dir=outputs] [paths.data_dir=data]
     Writes outputs/figures/runs/<run key>/ as PDF, PNG and SVG:
       history          losses per epoch and the epoch that was kept, of every trained model
+      predictions      samples with annotated and predicted class and concepts, of concept models
       reconstructions  images of the split beside their reconstructions, of autoencoders and VAEs
       traversals       what each latent changes, of autoencoders and VAEs; n_steps values each
-    n_examples images are chosen by a fixed seed.
+    n_examples samples are chosen by a fixed seed.
 """
 
 

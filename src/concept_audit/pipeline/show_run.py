@@ -54,6 +54,16 @@ def _number(options: Mapping[str, str], key: str) -> int:
     return int(text)
 
 
+def _examples(options: Mapping[str, str], n_rows: int) -> int:
+    n_examples = _number(options, "n_examples")
+    if n_examples > n_rows:
+        raise ValueError(
+            f"n_examples must be at most {n_rows}, the rows of split {options['split']}, "
+            f"got {n_examples}."
+        )
+    return n_examples
+
+
 def _moved(config: Mapping[str, Any], data_dir: str) -> dict[str, Any]:
     """The run's config with its data folder elsewhere, if the user says so."""
     old = str(config["paths"]["data_dir"])
@@ -132,12 +142,8 @@ def _draw_images(run: StoredRun, folder: Path, options: Mapping[str, str]) -> No
 
     dataset = _dataset(run, options["paths.data_dir"])
     model: Any = restore(run)
-    split, n_examples = options["split"], _number(options, "n_examples")
-    if n_examples > len(dataset.rows(split)):
-        raise ValueError(
-            f"n_examples must be at most {len(dataset.rows(split))}, the rows of split {split}, "
-            f"got {n_examples}."
-        )
+    split = options["split"]
+    n_examples = _examples(options, len(dataset.rows(split)))
     measured = posteriors(model, dataset, split)
     n = len(measured.rows)
     of = (
@@ -146,21 +152,22 @@ def _draw_images(run: StoredRun, folder: Path, options: Mapping[str, str]) -> No
         else (f"{n} of {len(dataset.rows(split))} {split} images")
     )
     entropy, least = measured.cross_entropy.mean(), measured.least.mean()
-    kl = (
-        "no KL term"
-        if measured.kl is None
-        else (f"KL {measured.kl.sum(axis=1).mean():.2f} nats per image")
-    )
+    kl = "no KL term."
+    if measured.kl is not None:
+        per_image = measured.kl.sum(axis=1).mean()
+        kl = f"KL {per_image:.2f} nats per image. Decoded from the posterior mean."
     sentences = [
         f"Run {run.key}. Means over {of}: cross-entropy {entropy:.1f} nats per image (a perfect "
-        f"reconstruction: {least:.1f}), {kl}. Decoded from the posterior mean."
+        f"reconstruction: {least:.1f}), {kl}"
     ]
     shown = reconstructions(model, dataset, measured, n_examples)
     figure = draw_reconstructions(shown, title=_title("Reconstructions", run), sentences=sentences)
     _save(run, folder, "reconstructions", figure)
     moved = traversals(model, dataset, measured, _number(options, "n_steps"))
     n_latents = measured.mean.shape[1]
-    order = "variance of its codes" if measured.kl is None else "mean KL"
+    order, codes = "mean KL", "posterior means"
+    if measured.kl is None:
+        order, codes = "variance", "codes"
     which = (
         f"The {len(moved.latents)} of {n_latents} latents with the largest"
         if (len(moved.latents) < n_latents)
@@ -168,11 +175,43 @@ def _draw_images(run: StoredRun, folder: Path, options: Mapping[str, str]) -> No
     )
     sentences = [
         f"Run {run.key}. {which} {order}. In each row one latent takes percentiles of its "
-        f"posterior means over {of}, from low to high; the others keep the example's values. "
+        f"{codes} over {of}, from low to high; the others keep the example's values. "
         "Framed: the example, and in each row the value nearest to its own."
     ]
     figure = draw_traversals(moved, title=_title("Latent traversals", run), sentences=sentences)
     _save(run, folder, "traversals", figure)
+
+
+def _draw_predictions(
+    run: StoredRun, folder: Path, options: Mapping[str, str], *, is_image: bool
+) -> None:
+    from concept_audit.pipeline.run_pictures import predictions
+    from concept_audit.reporting.pictures import draw_predictions
+
+    split, arrays = options["split"], run.arrays(options["split"])
+    n = len(arrays["y"])
+    n_examples = _examples(options, n)
+    names = run.concept_names
+    shown = predictions(
+        arrays,
+        n_examples,
+        concept_names=names,
+        class_names=run.metadata["class_names"],
+        dataset=_dataset(run, options["paths.data_dir"]) if is_image else None,
+    )
+    which = (
+        "Concepts"
+        if len(shown.concept_names) == len(names)
+        else (f"The {len(shown.concept_names)} of {len(names)} concepts that are most often wrong")
+    )
+    sentences = [
+        f"Run {run.key}. Accuracy of the class over {n} {split} rows: {shown.task_accuracy:.0%}. "
+        f"{which}, each with its accuracy over them, the lowest first. Shade: predicted "
+        "probability, white 0 to blue 1. Dot: annotated as present. Square: prediction and "
+        "annotation fall on different sides of 0.5."
+    ]
+    figure = draw_predictions(shown, title=_title("Predictions", run), sentences=sentences)
+    _save(run, folder, "predictions", figure)
 
 
 def _show(options: Mapping[str, str]) -> None:
@@ -181,16 +220,18 @@ def _show(options: Mapping[str, str]) -> None:
 
     root = Path(options["paths.output_dir"] or run.layout.root)
     folder = root / "figures" / "runs" / run.key
-    family = run.config["model"]["spec"].get("objective")
     checkpoint = read_checkpoint(run.layout.checkpoint_path(run.key))
     if not checkpoint["history"]:
         raise NothingToDrawError(
             f"run {run.key} ({run.identity['model']}) was not trained, and there is nothing to "
-            "draw. show draws the history of trained models, and reconstructions and traversals of "
-            "autoencoders and VAEs."
+            "draw. show draws the history of trained models, predictions of concept models, "
+            "and reconstructions and traversals of autoencoders and VAEs."
         )
     _draw_history(run, folder, checkpoint)
-    if family is not None:
+    if "c_hat" in run.array_names:
+        is_image = len(checkpoint["input_shape"]) == 3
+        _draw_predictions(run, folder, options, is_image=is_image)
+    else:
         _draw_images(run, folder, options)
 
 

@@ -21,9 +21,11 @@ from concept_audit.reporting.style import style_context
 
 __all__ = [
     "LossCurve",
+    "Predictions",
     "Reconstructions",
     "Traversals",
     "draw_history",
+    "draw_predictions",
     "draw_reconstructions",
     "draw_traversals",
 ]
@@ -96,6 +98,41 @@ class Traversals:
     importance: NDArray[Any]
     importance_label: str
     nearest: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Some samples with annotated and predicted classes and concepts.
+
+    Attributes
+    ----------
+    images : Float[ndarray, "n H W C"] or None
+        In [0, 1]; None for tables.
+    classes, predicted_classes : tuple of str
+        Names of the classes of each sample.
+    task_accuracy : float
+        Share of the split's rows whose class is right.
+    concept_names : tuple of str
+        Concepts in the order in which they are drawn.
+    concept_accuracy : Float[ndarray, "k"]
+        Share of the split's rows on which each is right.
+    annotated : Int[ndarray, "n k"]
+        0 or 1.
+    probabilities : Float[ndarray, "n k"]
+        Predicted probability that a concept is present.
+    wrong : Bool[ndarray, "n k"]
+        Whether probability and annotation fall on different sides of one half.
+    """
+
+    images: NDArray[Any] | None
+    classes: tuple[str, ...]
+    predicted_classes: tuple[str, ...]
+    task_accuracy: float
+    concept_names: tuple[str, ...]
+    concept_accuracy: NDArray[Any]
+    annotated: NDArray[np.int64]
+    probabilities: NDArray[Any]
+    wrong: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -258,6 +295,77 @@ def _range(low: float, high: float) -> str:
     """Words for the values of a latent; one that no image moves stays where it is."""
     ends = [f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−") for value in (low, high)]
     return f"stays at {ends[0]}" if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _short(name: str, width: int) -> str:
+    """A name of a concept or class in readable words, cut in the middle if it is long."""
+    words = name.removeprefix("has_").replace("::", ": ").replace("_", " ")
+    keep = (width - 1) // 2
+    return words if len(words) <= width else f"{words[:keep]}…{words[-keep:]}"
+
+
+def draw_predictions(shown: Predictions, *, title: str, sentences: Sequence[str] = ()) -> Figure:
+    """Samples with their classes above, and a map of concepts by samples below.
+
+    Parameters
+    ----------
+    shown : Predictions
+        What to draw.
+    title, sentences
+        The first line of the picture, and what stands below it.
+    """
+    n, k = shown.probabilities.shape
+    labels = [
+        f"{_short(name, 32)}  {accuracy:.0%}"
+        for name, accuracy in zip(shown.concept_names, shown.concept_accuracy, strict=True)
+    ]
+    classes = [
+        [textwrap.wrap(_short(name, 28), 14)[:2] for name in names]
+        for names in (shown.classes, shown.predicted_classes)
+    ]
+    tall = _LINE * max(len(lines) for names in classes for lines in names) + 0.05
+    left, wide, row = max(1.05, 0.15 + 0.066 * max(map(len, labels))), 0.9, 0.17
+    above = 0.0 if shown.images is None else _CELL + _GAP
+    table = above + 2 * tall + 0.05
+    with style_context():
+        sheet = _Sheet(left + n * wide + _MARGIN, table + k * row + _MARGIN, title, sentences)
+        for line, label in enumerate(("class", "predicted class")):
+            sheet.text(left - 0.08, above + line * tall, label, ha="right")
+        for column in range(n):
+            middle = left + (column + 0.5) * wide
+            if shown.images is not None:
+                axes = sheet.image(middle - _CELL / 2, 0.0, shown.images[column])
+                axes.set_gid(f"sample {column}")
+            right = shown.classes[column] == shown.predicted_classes[column]
+            for line, names in enumerate(classes):
+                colour = _MARK if line and not right else "black"
+                words, at = "\n".join(names[column]), above + line * tall
+                sheet.text(middle, at, words, ha="center", size=6.0, color=colour)
+        axes = sheet.panel(left, table, n * wide, k * row)
+        axes.set_gid("concepts")
+        axes.imshow(shown.probabilities.T, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+        axes.grid(False)
+        axes.set_xticks(np.arange(n + 1) - 0.5, [])
+        axes.set_yticks(np.arange(k), labels, fontsize=_SMALL, parse_math=False)
+        axes.tick_params(length=0)
+        for edge in np.arange(1, n) - 0.5:
+            axes.axvline(edge, color="white", linewidth=2.0)
+        options: dict[str, Any] = {"linestyle": "none", "markersize": 4.0}
+        columns, lines = np.nonzero(shown.annotated == 1)
+        axes.plot(columns, lines, "o", color="black", label="annotated", **options)
+        columns, lines = np.nonzero(shown.wrong)
+        ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 1.2}
+        axes.plot(
+            columns,
+            lines,
+            "s",
+            color=_MARK,
+            label="wrong",
+            **{**options, **ring, "markersize": 8.0},
+        )
+        axes.set_xlim(-0.5, n - 0.5)
+        axes.set_ylim(k - 0.5, -0.5)
+        return sheet.figure
 
 
 def draw_history(
