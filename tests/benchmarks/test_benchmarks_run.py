@@ -57,3 +57,12 @@ def test_probe_rows():
     assert float(same.rpartition(" ")[2]) < 1e-6
     until = rows["SAGE, one factor of 7, to the same standard error"]
     assert until["equal"] == "within 4 standard errors: True"
+
+
+def test_image_rows():
+    pytest.importorskip("torchvision")
+    rows = rows_of("bench_images")
+    assert [row["must"] for row in rows] == [10.0] + 7 * [None]
+    assert "images/s" in rows[0]["note"]
+    for row in rows[:1] + rows[2:]:  # augmentation draws other random numbers than its peer
+        assert str(row["equal"]).startswith("True"), row
