@@ -159,6 +159,55 @@ def test_a_killed_training_goes_on_to_the_same_numbers(tmp_path):
     assert not list(broken.glob("resume/*"))
 
 
+def _children(pid: int) -> list[int]:
+    """Processes in the session of a command, but for the command itself."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        number = int(path.parent.name)
+        if int(fields[3]) == pid and number != pid and fields[0] != "Z":
+            found.append(number)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc on this system")
+def test_a_killed_sweep_leaves_no_worker_and_goes_on_to_the_same_numbers(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    overrides = ["data.delta=0.25,0.5", "recipe.epochs=40", "evaluation=[accuracy]"]
+    command = [sys.executable, "-m", "concept_audit.pipeline", "run", "-m", *overrides]
+    process = subprocess.Popen(
+        [*command, "profile=smoke", "trainer.jobs=2", f"paths.output_dir={broken}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 240
+    while not list(broken.glob("resume/*/state.ckpt")):
+        assert time.monotonic() < deadline, "no state was saved"
+        assert process.poll() is None, "training ended before it could be killed"
+        time.sleep(0.005)
+    assert len(_children(process.pid)) >= 3  # two workers and the server of their queue
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 5
+    while left := _children(process.pid):
+        assert time.monotonic() < deadline, f"processes {left} outlived their command"
+        time.sleep(0.05)
+    resumed = execute(_cells(broken, *overrides))
+    untouched = execute(_cells(whole, *overrides))
+    assert [result.error for result in (*resumed, *untouched)] == [None] * 4
+    for one, other in zip(resumed, untouched, strict=True):
+        assert one.key == other.key
+        mine = read_bundle(OutputLayout(broken).bundle_path(one.key, "test")).arrays
+        theirs = read_bundle(OutputLayout(whole).bundle_path(one.key, "test")).arrays
+        for name in mine:
+            np.testing.assert_array_equal(mine[name], theirs[name])
+    assert not list(broken.glob("resume/*"))
+
+
 def test_two_processes_share_a_folder_and_train_once(tmp_path):
     processes = [_start(tmp_path, 20) for _ in range(2)]
     assert [process.wait(timeout=300) for process in processes] == [0, 0]

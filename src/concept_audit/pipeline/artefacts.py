@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import traceback
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from concept_audit.pipeline.evaluate import Evaluation
 from concept_audit.pipeline.plan import config_dir
 from concept_audit.pipeline.progress import Progress
 from concept_audit.pipeline.schema import check_targets
+from concept_audit.pipeline.workers import worker_pool
 from concept_audit.reporting.paper_values import read_paper_values
 from concept_audit.reporting.style import save
 from concept_audit.store.atomic import atomic_path, write_json
@@ -186,8 +186,7 @@ def draw_all(
             record(draw_artefact(layout, name, artefacts[name]))
         changed = [name for name in changed if name not in here]
         if changed:
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+            with worker_pool(jobs) as pool:
                 futures = [
                     pool.submit(_draw_in_process, str(layout.root), name, artefacts[name])
                     for name in changed

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from concept_audit.pipeline.progress import Progress
 from concept_audit.pipeline.resume import key_of_evaluation
 from concept_audit.pipeline.runs import SPLITS, StoredRun
 from concept_audit.pipeline.schema import check_targets
+from concept_audit.pipeline.workers import progress_channel, worker_pool
 from concept_audit.store.atomic import write_text
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.locks import held_lock
@@ -166,12 +166,7 @@ def evaluate(
             for chunk in chunks:
                 record(_evaluate_chunk(str(layout.root), chunk, None, None))
         else:
-            context = multiprocessing.get_context("spawn")
-            with (
-                context.Manager() as manager,
-                ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool,
-            ):
-                channel = manager.Queue()
+            with progress_channel() as channel, worker_pool(min(jobs, len(chunks))) as pool:
                 pending = {
                     pool.submit(_evaluate_chunk, str(layout.root), chunk, 1, channel)
                     for chunk in chunks

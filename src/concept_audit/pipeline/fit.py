@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import queue
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from concept_audit.pipeline.plan import config_dir
 from concept_audit.pipeline.progress import Progress
 from concept_audit.pipeline.resume import KeyedCell, dataset_of
 from concept_audit.pipeline.schema import build
+from concept_audit.pipeline.workers import progress_channel, worker_pool
 from concept_audit.store.atomic import remove_leftovers
 from concept_audit.store.keys import canonical_json
 from concept_audit.store.layout import OutputLayout
@@ -225,10 +225,8 @@ def _pooled(
     groups: Sequence[list[KeyedCell]], layout: OutputLayout, jobs: int, progress: Progress
 ) -> dict[str, str | None]:
     errors: dict[str, str | None] = {}
-    context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with context.Manager() as manager, ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        channel = manager.Queue()
+    with progress_channel() as channel, worker_pool(jobs) as pool:
         pending: dict[Future[dict[str, str | None]], list[KeyedCell]] = {
             pool.submit(_in_process, group, str(layout.root), threads, channel): group
             for group in groups
