@@ -25,7 +25,9 @@ from concept_audit.pipeline.run_pictures import (
     reconstructions,
     traversals,
 )
+from concept_audit.pipeline.runs import StoredRun
 from concept_audit.pipeline.show import main
+from concept_audit.store.layout import OutputLayout
 
 STEMS = ["history", "reconstructions", "traversals"]
 
@@ -258,36 +260,49 @@ def test_a_vae_is_drawn_by_the_beginning_of_its_key(stored, capsys):
         np.testing.assert_array_equal(np.asarray(Image.open(folder / f"{stem}.png")), pixels)
 
 
-def test_titles_name_model_dataset_stand_in_means_and_order(stored, monkeypatch):
-    outputs, keys = stored
-    drawn = {}
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures by path without suffix, kept instead of written: fonts of a PDF take their time."""
+    figures = {}
     monkeypatch.setattr(
         "concept_audit.pipeline.show_run._save",
-        lambda run, folder, stem, figure: drawn.update({stem: figure}),
+        lambda run, folder, stem, figure: figures.update({folder / stem: figure}),
     )
+    return figures
+
+
+def test_titles_name_model_dataset_stand_in_means_and_order(stored, drawn):
+    outputs, keys = stored
     for model, order in (("vae", "mean KL"), ("autoencoder", "variance")):
         assert show(f"run={outputs}/runs/{keys[model]}") == 0
+        figures = {path.name: figure for path, figure in drawn.items() if keys[model] in str(path)}
         for stem, what in zip(
             STEMS, ("Training", "Reconstructions", "Latent traversals"), strict=True
         ):
-            title, sentences = (text.get_text() for text in drawn[stem].texts[:2])
+            title, sentences = (text.get_text() for text in figures[stem].texts[:2])
             expected = f"{what}: {model} on dSprites (γ = 0), fold 0, STAND-IN"
             assert title.replace("\n", " ") == expected
             assert keys[model] in sentences
-        means = drawn["reconstructions"].texts[1].get_text().replace("\n", " ")
+        means = figures["reconstructions"].texts[1].get_text().replace("\n", " ")
         assert "Means over 12 test images: cross-entropy" in means
         assert "(a perfect reconstruction: 0.0)" in means
         assert ("no KL term" in means) == (model == "autoencoder")
-        said = drawn["traversals"].texts[1].get_text().replace("\n", " ")
+        said = figures["traversals"].texts[1].get_text().replace("\n", " ")
         assert f"Latents in the order of their {order}." in said
 
 
-def test_a_concept_model_shows_its_history_and_predictions(stored, tmp_path, capsys):
+def test_a_concept_model_shows_its_history_and_predictions(stored, tmp_path, drawn):
     outputs, keys = stored
     shutil.copytree(outputs / "runs", tmp_path / "runs")
     assert show(f"run={tmp_path}/runs/{keys['cbm_hard']}/") == 0
     folder = tmp_path / "figures" / "runs" / keys["cbm_hard"]
-    assert {path.stem for path in folder.iterdir()} == {"history", "predictions"}
+    assert set(drawn) == {folder / "history", folder / "predictions"}
+    title, sentences = (text.get_text() for text in drawn[folder / "predictions"].texts[:2])
+    assert title.replace("\n", " ") == "Predictions: cbm (hard) on TabularToy (δ = 0.25), fold 0"
+    arrays = StoredRun(OutputLayout(tmp_path), keys["cbm_hard"]).arrays("test")
+    share = (arrays["y_logits"].argmax(axis=1) == arrays["y"]).mean()
+    said = sentences.replace("\n", " ")
+    assert f"Accuracy of the class over 20 test rows: {share:.0%}. Concepts, each" in said
 
 
 def test_what_was_never_trained_has_no_picture(stored, capsys):
@@ -358,19 +373,20 @@ def test_an_unfinished_run_says_its_status(tmp_path, capsys, status, said):
         ("data=dsprites_standin", "data= and run= exclude each other"),
     ],
 )
-def test_wrong_arguments_are_named(stored, tmp_path, capsys, argument, said):
+def test_wrong_arguments_are_named(stored, tmp_path, drawn, capsys, argument, said):
     outputs, keys = stored
     assert show(argument, f"run={outputs}/runs/{keys['vae']}", f"paths.output_dir={tmp_path}") == 2
     assert said in capsys.readouterr().err
 
 
-def test_data_that_moved_is_found_and_data_that_changed_is_refused(stored, tmp_path, capsys):
+def test_data_that_moved_is_found_and_data_that_changed_is_refused(stored, tmp_path, drawn, capsys):
     outputs, keys = stored
     run = f"run={outputs}/runs/{keys['vae']}"
     place = f"paths.output_dir={tmp_path}/pictures"
     assert show(run, place, f"paths.data_dir={tmp_path}/data", "n_examples=1", "n_steps=2") == 0
     assert (tmp_path / "data").is_dir()  # drawn again where the user said
-    assert (tmp_path / "pictures" / "figures" / "runs" / keys["vae"]).is_dir()
+    folder = tmp_path / "pictures" / "figures" / "runs" / keys["vae"]
+    assert set(drawn) == {folder / stem for stem in STEMS}
     shutil.copytree(outputs / "runs", tmp_path / "runs")
     manifest = tmp_path / "runs" / keys["vae"] / "manifest.json"
     content = json.loads(manifest.read_text())
