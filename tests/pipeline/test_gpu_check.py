@@ -221,10 +221,13 @@ def test_steps_fill_the_repeat_and_fit_the_time():
     assert steps_per_repeat(SMALL, settings, 0.1, 1e9) == 10
     assert steps_per_repeat(SMALL, settings, 1e-4, 1e9) == 50
     assert steps_per_repeat(SMALL, settings, 10.0, 1e9) == 2
-    # 7 n + 4 + 8 steps of 0.1 s, a quarter more: n = 3 takes 4.1 s, n = 4 takes 5 s.
-    assert steps_per_repeat(SMALL, settings, 0.1, 4.9) == 3
-    with pytest.raises(NoTimeLeftError, match=r"small takes 0\.1 s a step .* 2 s that are left"):
-        steps_per_repeat(SMALL, settings, 0.1, 2.0)
+    # 8 n + 2 steps of 0.1 s, a quarter more: n = 3 takes 3.25 s, n = 4 takes 4.25 s.
+    assert steps_per_repeat(SMALL, settings, 0.1, 4.2) == 3
+    assert steps_per_repeat(SMALL, settings, 0.1, 1e9, 4.2) == 3
+    # More than its share, but there is time for one step each: 1.25 s.
+    assert steps_per_repeat(SMALL, settings, 0.1, 1.3, 0.5) == 1
+    with pytest.raises(NoTimeLeftError, match=r"small takes 0\.1 s a step .* 1 s that are left"):
+        steps_per_repeat(SMALL, settings, 0.1, 1.2)
     big = SpeedCase("big", None, side=299, batch_size=64)
     # 64 x 299 x 299 x 3 bytes a step: 36 of them fill 600 MiB.
     assert steps_per_repeat(big, settings, 0.01, 1e9) == 36

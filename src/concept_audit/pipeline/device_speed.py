@@ -48,7 +48,7 @@ TARGET = 0.90  # of the bare loop's images per second
 _COMPILED = ("encoder", "body", "decoder")  # as `fit_single` does
 _SHORT_STEP = 0.5  # seconds
 _SLACK = 1.25  # of the time that a case is expected to take
-_PROFILED = 8  # steps that may be profiled at the end
+_PROFILED = 8  # steps of one more epoch, at most, of a training that was slow
 _MAX_BYTES = 600 * 2**20  # of random images
 
 
@@ -339,7 +339,11 @@ def _train(
 
 
 def steps_per_repeat(
-    case: SpeedCase, settings: Settings, step_seconds: float, budget_seconds: float
+    case: SpeedCase,
+    settings: Settings,
+    step_seconds: float,
+    budget_seconds: float,
+    share_seconds: float = float("inf"),
 ) -> int:
     """Steps of each repeat: as many as fill it, as few as the time and the memory ask for.
 
@@ -350,20 +354,28 @@ def steps_per_repeat(
     """
     most = min(settings.max_steps, _MAX_BYTES // (case.batch_size * case.side**2 * 3))
     wanted = int(np.clip(round(settings.repeat_seconds / step_seconds), 2, max(2, most)))
-    # Stretches of the bare loop, epochs of the training (one more to warm up), their validation.
-    per_step = 2 * settings.repeats + 1
-    affordable = budget_seconds / (_SLACK * step_seconds) - (settings.repeats + 1) - _PROFILED
-    n_steps = int(min(wanted, affordable / per_step))
-    if n_steps < 1:
+    # Stretches of the bare loop, epochs of the training and two more, to warm up and to profile.
+    per_step = 2 * settings.repeats + 2
+    validation = (settings.repeats + 1) / 2  # a step without its backward pass each
+
+    def affordable(seconds: float) -> float:
+        return (seconds / (_SLACK * step_seconds) - validation) / per_step
+
+    if affordable(budget_seconds) < 1:
         raise NoTimeLeftError(
             f"{case.name} takes {step_seconds:.2g} s a step here, too long for the "
             f"{max(0.0, budget_seconds):.0f} s that are left. Raise --limit-seconds."
         )
-    return n_steps
+    return max(1, int(min(wanted, affordable(min(share_seconds, budget_seconds)))))
 
 
 def measure(
-    case: SpeedCase, settings: Settings, folder: Path, *, budget_seconds: float = float("inf")
+    case: SpeedCase,
+    settings: Settings,
+    folder: Path,
+    *,
+    budget_seconds: float = float("inf"),
+    share_seconds: float = float("inf"),
 ) -> dict[str, Any]:
     """Time one case.
 
@@ -375,6 +387,8 @@ def measure(
         For images that lie in a file.
     budget_seconds : float
         Time that the case may take, as far as its first steps tell.
+    share_seconds : float
+        Time that it should take, if it can: the others want theirs.
 
     Returns
     -------
@@ -397,11 +411,12 @@ def measure(
         bare = _BareLoop(case, settings, _random_dataset(case, 1, folder))
         bare.seconds(1)  # sets up kernels, compiles
         step_seconds, warmup = bare.seconds(1), 2
-        left = budget_seconds - (time.perf_counter() - start)
-        n_steps = steps_per_repeat(case, settings, step_seconds, left)
+        spent = time.perf_counter() - start
+        limits = budget_seconds - spent, share_seconds - spent
+        n_steps = steps_per_repeat(case, settings, step_seconds, *limits)
         if step_seconds < _SHORT_STEP:  # the second step need not be a typical one
             step_seconds, warmup = min(bare.seconds(1) for _ in range(3)), 5
-            n_steps = steps_per_repeat(case, settings, step_seconds, left)
+            n_steps = steps_per_repeat(case, settings, step_seconds, *limits)
         bare_seconds = [bare.seconds(n_steps) for _ in range(settings.repeats)]
     del bare
     _empty_cache(settings.device)

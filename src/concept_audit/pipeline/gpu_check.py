@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -275,26 +276,33 @@ def _measure_all(check: Check, options: argparse.Namespace, folder: Path) -> Non
     check.decoding += rows or []
     # `measure` looks at the time itself, from its second step on; the first one may compile.
     first_step = 40.0 if options.compile else 5.0
-    for precision in options.precision:
-        for case in speed_cases(options.device, quick=quick):
-            settings = Settings(
-                options.device,
-                precision=precision,
-                tf32=options.tf32 and precision == "32-true",
-                compile=options.compile,
-                channels_last=True,
-                repeat_seconds=0.3 if quick else 1.5,
-                max_steps=4 if quick and not gpu else 100,
-            )
-            stage = f"speed: {case.name}, {precision}"
-            found = check.run(
-                stage,
-                first_step,
-                partial(measure, case, settings, folder, budget_seconds=check.left),
-                batch_size=case.batch_size,
-            )
-            if found is not None:
-                check.speed.append(found)
+    cases = speed_cases(options.device, quick=quick)
+    todo = list(itertools.product(options.precision, cases))
+    for position, (precision, case) in enumerate(todo):
+        settings = Settings(
+            options.device,
+            precision=precision,
+            tf32=options.tf32 and precision == "32-true",
+            compile=options.compile,
+            channels_last=True,
+            repeat_seconds=0.3 if quick else 1.5,
+            max_steps=4 if quick and not gpu else 100,
+        )
+        found = check.run(
+            f"speed: {case.name}, {precision}",
+            first_step,
+            partial(
+                measure,
+                case,
+                settings,
+                folder,
+                budget_seconds=check.left,
+                share_seconds=check.left / (len(todo) - position),
+            ),
+            batch_size=case.batch_size,
+        )
+        if found is not None:
+            check.speed.append(found)
 
 
 def main(argv: Sequence[str]) -> int:
