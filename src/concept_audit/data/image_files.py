@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -12,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from concept_audit.data.files import DatasetFileError
 from concept_audit.data.selection import check_choice
-from concept_audit.store.array_cache import cache_path, load_cached
-from concept_audit.store.atomic import atomic_path
+from concept_audit.store.array_cache import cached_rows
 
 __all__ = ["ImageFiles", "decoded_images"]
 
+_ROWS_PER_BLOCK = 64  # pictures decoded at a time: 17 MB at 299 pixels
 _MAX_PIXELS = 64_000_000  # larger pictures are refused before they are unpacked
 
 
@@ -79,10 +81,17 @@ class ImageFiles:
             raise DatasetFileError(
                 path, expected="an image that the index lists", found="no file", remedy=self.remedy
             ) from None
+        except DatasetFileError:
+            raise
         except (
             UnidentifiedImageError,
             OSError,
             SyntaxError,
+            EOFError,
+            ValueError,
+            LookupError,
+            struct.error,
+            zlib.error,
             Image.DecompressionBombError,
         ) as error:
             raise DatasetFileError(
@@ -94,6 +103,11 @@ class ImageFiles:
         left, top = (picture.width - self.size) // 2, (picture.height - self.size) // 2
         return np.asarray(picture.crop((left, top, left + self.size, top + self.size)))
 
+    def times(self) -> str:
+        """Hash of the files' modification times, which differ from machine to machine."""
+        known = [path.stat().st_mtime_ns if path.exists() else -1 for path in self.paths]
+        return sha256(repr(known).encode()).hexdigest()[:16]
+
     def digest(self) -> str:
         """Hash of names and sizes of the files and of how they are cut; no file is read."""
         described = [
@@ -104,16 +118,16 @@ class ImageFiles:
 
 
 def decoded_images(files: ImageFiles, folder: str | Path, *, keep: bool) -> Any:
-    """Images of `files`: decoded once into a cached array with `keep`, else on every access."""
+    """Images of `files`: decoded once into a cached array with `keep`, else on every access.
+
+    A picture that was replaced since, or an array that was damaged, has them decoded again.
+    """
     if not keep:
         return files
-    path = cache_path(folder, {"decoded": files.digest()})
-    if not path.exists():
-        with atomic_path(path) as temporary:
-            written = np.lib.format.open_memmap(
-                temporary, mode="w+", dtype=np.uint8, shape=files.shape
-            )
-            for row in range(len(files)):
-                written[row] = files[row][0]
-            written.flush()
-    return load_cached(path)
+    return cached_rows(
+        folder,
+        {"decoded": files.digest(), "times": files.times()},
+        files.__getitem__,
+        shape=files.shape,
+        rows_per_block=_ROWS_PER_BLOCK,
+    )

@@ -53,6 +53,7 @@ def cached_rows(
     *,
     shape: tuple[int, ...],
     group: NDArray[np.integer] | None = None,
+    rows_per_block: int | None = None,
 ) -> NDArray[np.uint8]:
     """Like `cached_array`, for images too many to hold in memory: drawn and written by blocks.
 
@@ -62,14 +63,16 @@ def cached_rows(
     draw : images of the given positions `(b,)` in the result
     shape : of the result
     group : positions of equal value are drawn together, for renderers that draw a geometry once
+    rows_per_block : images drawn at a time; None takes a size that suits small images
     """
     path = cache_path(folder, key)
     if not _readable(path):
         order = np.arange(shape[0]) if group is None else np.argsort(group, kind="stable")
         with atomic_path(path) as temporary:
             written = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
-            for start in range(0, shape[0], _ROWS_PER_BLOCK):
-                positions = order[start : start + _ROWS_PER_BLOCK]
+            step = rows_per_block or _ROWS_PER_BLOCK
+            for start in range(0, shape[0], step):
+                positions = order[start : start + step]
                 written[positions] = draw(positions)
             written.flush()
     return load_cached(path)
