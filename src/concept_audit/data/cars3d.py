@@ -7,6 +7,7 @@ of DCI-ES is read as well.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,12 @@ def _type_names(folder: Path, n_types: int) -> list[str]:
     """Car types in the order of list.txt; sorted file names where there is none."""
     listed = folder / "list.txt"
     if listed.exists():
-        names = listed.read_text(encoding="utf-8").split()
+        try:
+            names = listed.read_text(encoding="utf-8").split()
+        except UnicodeDecodeError as error:
+            raise DatasetFileError(
+                listed, expected="UTF-8 text", found=f"damage ({error})", remedy=_REMEDY
+            ) from None
     else:
         names = sorted(path.stem for path in folder.glob("car_*_mesh.mat"))
     odd = [name for name in names if Path(name).name != name or name.startswith(".")]
@@ -66,7 +72,17 @@ def _read_mat(path: Path) -> NDArray[np.uint8]:
         )
     try:
         images = loadmat(path, variable_names=["im"]).get("im")
-    except (MatReadError, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
+    except (
+        MatReadError,
+        ValueError,
+        TypeError,
+        LookupError,
+        EOFError,
+        OSError,
+        NotImplementedError,  # the HDF5 format of MATLAB 7.3
+        struct.error,
+        zlib.error,
+    ) as error:
         raise DatasetFileError(
             path, expected="a MATLAB file", found=f"damage ({error})", remedy=_REMEDY
         ) from error

@@ -70,18 +70,20 @@ def _numbered(path: Path) -> list[str]:
         if first != str(number) or not rest:
             raise _fault(path, f"'{number} <value>' as entry {number}", repr(line))
         values.append(rest)
+    if not values:
+        raise _fault(path, "at least one entry", "none")
     return values
 
 
-def _integers(path: Path, n: int, low: int, high: int) -> NDArray[np.int64]:
+def _integers(path: Path, n: int, low: int, high: int, why: str = "") -> NDArray[np.int64]:
     values = _numbered(path)
-    numbers = np.array([int(v) if v.lstrip("-").isdigit() else low - 1 for v in values])
+    numbers = np.array([int(v) if v.isdecimal() and len(v) < 10 else low - 1 for v in values])
     wrong = np.flatnonzero((numbers < low) | (numbers > high))
     if len(values) != n or len(wrong):
         found = f"{len(values)} entries"
         if len(wrong):
             found += f", {values[wrong[0]]!r} in entry {wrong[0] + 1}"
-        raise _fault(path, f"{n} numbers from {low} to {high}", found)
+        raise _fault(path, f"{n} numbers from {low} to {high}{why}", found)
     return numbers
 
 
@@ -89,6 +91,8 @@ def _attributes(path: Path, n_images: int, n_attributes: int) -> tuple[NDArray[n
     """Labels and certainties `(n, a)`; some official lines have extra columns at the end."""
     if not path.exists():
         raise _fault(path, "a file of the official archive", "no file")
+    if not path.stat().st_size:  # numpy makes a warning of it
+        raise _fault(path, f"{n_images * n_attributes} lines", "an empty file")
     try:
         table = np.loadtxt(path, dtype=np.int64, usecols=(0, 1, 2, 3), ndmin=2, comments=None)
     except (ValueError, UnicodeDecodeError) as error:
@@ -139,10 +143,17 @@ def read_tables(root: str | Path) -> CubTables:
     paths = _numbered(base / "images.txt")
     odd = [p for p in paths if PurePosixPath(p).is_absolute() or ".." in PurePosixPath(p).parts]
     if odd or len(set(paths)) != len(paths):
-        repeated = sorted({p for p in paths if paths.count(p) > 1})[:1] if not odd else odd[:1]
-        raise _fault(base / "images.txt", "different paths inside images/", f"{repeated[0]!r}")
+        wrong = odd or [path for path in paths if paths.count(path) > 1]
+        raise _fault(base / "images.txt", "different paths inside images/", f"{wrong[0]!r}")
     classes = _numbered(base / "classes.txt")
-    labels = _integers(base / "image_class_labels.txt", len(paths), 1, len(classes)) - 1
+    class_names = tuple(name.partition(".")[2] or name for name in classes)
+    if len(set(class_names)) != len(class_names):
+        repeated = next(name for name in class_names if class_names.count(name) > 1)
+        raise _fault(base / "classes.txt", "different species", f"{repeated!r} twice")
+    labels = _integers(
+        base / "image_class_labels.txt", len(paths), 1, len(classes), " (as classes.txt has)"
+    )
+    labels -= 1
     is_train = _integers(base / "train_test_split.txt", len(paths), 0, 1) == 1
     places = (folder, base, base / "attributes")
     listed = next((p / "attributes.txt" for p in places if (p / "attributes.txt").exists()), None)
@@ -164,7 +175,7 @@ def read_tables(root: str | Path) -> CubTables:
         paths=tuple(paths),
         labels=labels,
         is_train=is_train,
-        class_names=tuple(name.partition(".")[2] or name for name in classes),
+        class_names=class_names,
         attribute_names=tuple(names),
         present=present,
         certainty=certainty,

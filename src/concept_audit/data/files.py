@@ -7,6 +7,7 @@ found and the command that puts it right; an absent file is a `DatasetMissingErr
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -134,7 +135,16 @@ def _damage_named(file: Path, name: str, remedy: str) -> Iterator[None]:
         yield
     except (DatasetFileError, FileNotFoundError):
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        ValueError,
+        OSError,
+        KeyError,
+        struct.error,
+        RuntimeError,  # an encrypted or unknown kind of compression
+    ) as error:
         raise DatasetFileError(
             file,
             expected=f"a whole npz file with {name!r}",
@@ -187,7 +197,7 @@ def map_npz_array(
     target = Path(unpacked_dir) / f"{file.stem}-{name}.npy"
     stamp = [*file_stamp(file), list(shape)]
     note = target.with_suffix(".json")
-    if not (target.exists() and note.exists() and json.loads(note.read_text()) == stamp):
+    if not _is_unpacked(target, note, stamp):
         with (
             _damage_named(file, name, remedy),
             zipfile.ZipFile(file) as archive,
@@ -204,9 +214,22 @@ def map_npz_array(
                 if len(buffer) != rows.nbytes:
                     raise EOFError(f"data end after row {start}")
                 rows[...] = np.frombuffer(buffer, dtype=dtype).reshape(rows.shape)
+            if stream.read(1):  # also makes zipfile compare its checksum at the end
+                raise ValueError("more data than the shape says")
             written.flush()
         write_json(note, stamp)
     return np.load(target, mmap_mode="r", allow_pickle=False)
+
+
+def _is_unpacked(target: Path, note: Path, stamp: list[Any]) -> bool:
+    """Whether the unpacked copy belongs to the npz and can be mapped."""
+    try:
+        if json.loads(note.read_text(encoding="utf-8")) != stamp:
+            return False
+        np.load(target, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):  # absent, or damaged since: unpacked again
+        return False
+    return True
 
 
 def _stream_rows(
@@ -281,7 +304,7 @@ def read_h5_rows(
             return result
     except DatasetFileError:
         raise
-    except (OSError, KeyError, RuntimeError) as error:
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raise DatasetFileError(
             file,
             expected=f"a whole HDF5 file with {name!r}",

@@ -70,6 +70,14 @@ def _table(path: Path, required: Sequence[str], remedy: str) -> list[dict[str, s
         ) from None
     if not rows:
         raise DatasetFileError(path, expected="at least one row", found="none", remedy=remedy)
+    for number, row in enumerate(rows, start=2):
+        if None in row or None in row.values():  # where csv puts what is too much or too little
+            raise DatasetFileError(
+                path,
+                expected=f"{len(columns)} values in every line",
+                found=f"{'more' if None in row else 'fewer'} in line {number}",
+                remedy=remedy,
+            )
     return rows
 
 
@@ -100,6 +108,13 @@ def read_metadata(path: str | Path) -> tuple[list[str], list[str], NDArray[np.in
     ids = _unique_ids(file, rows, _REMEDY)
     labels = []
     for number, row in enumerate(rows, start=2):
+        if not row["lesion_id"].strip():
+            raise DatasetFileError(
+                file,
+                expected="a lesion_id in every line, by which the images are split",
+                found=f"none in line {number}",
+                remedy=_REMEDY,
+            )
         diagnosis = (row["dx"] or "").strip()
         if diagnosis not in MALIGNANT + _BENIGN:
             raise DatasetFileError(
@@ -157,7 +172,14 @@ def _image_paths(root: Path, ids: Sequence[str]) -> list[Path]:
     for folder in folders:
         for path in folder.iterdir():
             if path.suffix.lower() in (".jpg", ".jpeg"):
-                found[path.stem] = path
+                other = found.setdefault(path.stem, path)
+                if other.stat().st_size != path.stat().st_size:
+                    raise DatasetFileError(
+                        path,
+                        expected="one picture of each name",
+                        found=f"another one in {other}",
+                        remedy="Delete the wrong one.",
+                    )
     missing = [name for name in ids if name not in found]
     if missing:
         raise DatasetFileError(
