@@ -12,6 +12,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 import torch.multiprocessing
 
 from concept_audit.data.base import ConceptDataset
+from concept_audit.training.lifeline import leave_at_end_of, lifeline
 from concept_audit.training.recipe import FitResult, Member, Progress, Recipe
 
 __all__ = ["fit_distributed", "process_of"]
@@ -86,7 +88,9 @@ def fit_distributed(
             f"accelerator {trainer.get('accelerator', 'cpu')!r}. Set trainer.sync_batchnorm=false."
         )
     context = torch.multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
+    # Cutting the line ends the processes, also when this one dies or is interrupted; a SIGTERM
+    # would not: Lightning answers it by waiting for all of them.
+    with tempfile.TemporaryDirectory() as folder, lifeline() as line:
         channel = context.SimpleQueue() if progress is not None else None
         options = {
             "recipe": recipe,
@@ -97,7 +101,7 @@ def fit_distributed(
         result_path = Path(folder) / "result.pt"
         workers = torch.multiprocessing.spawn(
             _worker,
-            (n_processes, _free_port(), member, make_dataset, options, channel, result_path),
+            (n_processes, _free_port(), line, member, make_dataset, options, channel, result_path),
             nprocs=n_processes,
             join=False,
         )
@@ -114,6 +118,7 @@ def _worker(
     rank: int,
     n_processes: int,
     port: int,
+    line: Connection,
     member: Member,
     make_dataset: Callable[[], ConceptDataset],
     options: dict[str, Any],
@@ -121,6 +126,7 @@ def _worker(
     result_path: Path,
 ) -> None:
     """Train in this process; the first one writes the result."""
+    leave_at_end_of(line)
     os.environ.update(
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
