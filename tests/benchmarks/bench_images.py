@@ -104,7 +104,7 @@ def _input(quick: bool) -> dict[str, Any]:
     n = 512 if quick else 4096
     dataset = _dataset(_noise(n + 2))
     loader = EpochLoader(dataset, "train", batch_size=BATCH, shuffle=True)
-    transform = InputTransform(dataset)
+    transform = InputTransform(dataset, channels_last=True)  # as configs/trainer has it
     to_normalised = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
     peer = DataLoader(
         _PerSample(dataset.x[:n], to_normalised),

@@ -232,6 +232,7 @@ def _fit_phase(
         if hardware.channels_last:
             model.to(memory_format=torch.channels_last)
         if hardware.compile:
+            torch.compiler.reset()  # graphs of earlier models count towards a limit
             for name, part in model.named_children():
                 if name in _COMPILED:
                     part.compile(dynamic=False)

@@ -94,4 +94,5 @@ def fit_vae(member: Member, dataset: ConceptDataset, **options: Any) -> FitResul
     """
     if dataset.mean is not None:
         dataset = replace(dataset, mean=None, std=None)
-    return fit_single(member, dataset, module_type=VAEModule, **options)
+    trainer = {"channels_last": True, **(options.pop("trainer", None) or {})}
+    return fit_single(member, dataset, module_type=VAEModule, trainer=trainer, **options)
