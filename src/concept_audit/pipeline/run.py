@@ -73,6 +73,8 @@ def _print_summary(key: str, output_dir: str) -> None:
         step = "" if row["step"] != row["step"] else f" after {row['step']:g} interventions"
         spread = "" if row["low"] != row["low"] else f"  [{row['low']:.4f}, {row['high']:.4f}]"
         print(f"  {row['metric'] + step:<48} {row['value']:.4f}{spread}")
+    place = "" if output_dir == "outputs" else f" paths.output_dir={output_dir}"
+    print(f"\nPictures of it: concept-audit show run={key[:8]}{place}")
 
 
 @hydra.main(version_base="1.3", config_path=None, config_name="run")
