@@ -43,6 +43,23 @@ def test_means_use_one_number_per_training_and_a_t_interval():
     assert mean["high"] - mean["value"] == pytest.approx(4.302652729911275 * 0.1 / np.sqrt(3))
 
 
+def test_trainings_of_other_settings_are_not_averaged_together():
+    rows = [
+        _row("ctl", value, fold=fold, encoder=encoder, setting=setting)
+        for fold, value, encoder, setting in (
+            (0, 0.1, "mlp_64_64", "a"),
+            (1, 0.3, "mlp_64_64", "a"),
+            (0, 0.7, "mlp_64_64", "b"),  # another recipe, which has no column of its own
+            (0, 0.9, "conv4", "c"),
+        )
+    ]
+    result = compare(rows_frame(rows))
+    found = result[result["scope"] == "mean"].sort_values("value")
+    assert found["value"].tolist() == pytest.approx([0.2, 0.7, 0.9])
+    assert found["n_runs"].tolist() == [2, 1, 1]
+    assert found["encoder"].tolist() == ["mlp_64_64", "mlp_64_64", "conv4"]
+
+
 def test_an_undefined_score_is_left_out_and_counted():
     rows = [_row("concept_auc", value, fold=f) for f, value in enumerate([0.5, 0.7, np.nan])]
     result = compare(rows_frame(rows))

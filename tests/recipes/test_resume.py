@@ -67,6 +67,15 @@ def test_what_moves_numbers_moves_the_key(tmp_path, override):
     assert cell_key(one).key != cell_key(other).key
 
 
+def test_trainings_share_their_setting_and_nothing_else_does(tmp_path):
+    settings = {
+        override: {cell_key(cell).setting for cell in _cells(tmp_path, override)}
+        for override in ("fold=0,1,2", "recipe.lr=0.01", "encoder.widths=[8]", "data.delta=0.5")
+    }
+    assert all(len(found) == 1 for found in settings.values())
+    assert len(set.union(*settings.values())) == len(settings)
+
+
 def test_a_hard_model_is_one_run_for_all_weights(tmp_path):
     cells = _cells(tmp_path, "model=cbm_hard", "lambda_concept=0.1,1")
     assert len({cell_key(cell).key for cell in cells}) == 1

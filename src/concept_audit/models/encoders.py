@@ -53,6 +53,11 @@ class MLPSpec:
         if min(self.widths, default=1) < 1:
             raise ValueError(f"widths must be positive, got {self.widths}.")
 
+    @property
+    def label(self) -> str:
+        """Name in tables, with the widths: ``mlp_64_64``."""
+        return "_".join(["mlp", *map(str, self.widths), *(["norm"] if self.layer_norm else [])])
+
     def build(self, input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
         """Network from ``(n, *input_shape)``, flattened if needed, to ``(n, n_outputs)``."""
         widths = (math.prod(input_shape), *self.widths)

@@ -94,6 +94,11 @@ class FrozenSpec:
         """``imagenet``, ``random`` or the path of a file, as in the backbone's description."""
         return _weights(self.backbone)
 
+    @property
+    def label(self) -> str:
+        """Name in tables: ``resnet18_frozen``, with the widths of an MLP on top."""
+        return "_".join([self.backbone.label, "frozen", *map(str, self.widths)])
+
     def build(self, input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
         """The trained part: from features ``(n, d)`` to ``(n, n_outputs)``.
 

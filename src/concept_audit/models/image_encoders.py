@@ -9,7 +9,7 @@ constants. ``weights`` is resolved when the description is made, so a run record
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -58,6 +58,8 @@ class Conv4Spec:
     channels: tuple[int, int, int, int] = (32, 64, 96, 128)
     grid: int = 4
 
+    label: ClassVar[str] = "conv4"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(int(width) for width in self.channels))
         if len(self.channels) != 4 or min(self.channels) < 1 or self.grid < 1:
@@ -101,6 +103,8 @@ class ResNet18Spec:
     weights: str = "auto"
     one_channel_padding: int = 2
 
+    label: ClassVar[str] = "resnet18"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", resolve_weights("resnet18", self.weights))
 
@@ -141,6 +145,8 @@ class ViTB16Spec:
 
     weights: str = "auto"
 
+    label: ClassVar[str] = "vit_b_16"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", resolve_weights("vit_b_16", self.weights))
 
@@ -180,6 +186,8 @@ class EfficientNetLite0Spec:
     """
 
     weights: str = "auto"
+
+    label: ClassVar[str] = "efficientnet_lite0"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", resolve_weights("efficientnet_lite0", self.weights))

@@ -24,6 +24,8 @@ SETTING = [
     "p_int",
     "head",
     "concept_output",
+    "encoder",
+    "setting",  # also what has no column of its own, for example the recipe
 ]
 _QUANTITY = ["split", "metric", "target", "step", "unit"]
 _SINGLE_MODEL = (

@@ -60,14 +60,14 @@ def _announce(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _identity(
-    key: str, config: Mapping[str, Any], spec: Any, dataset: ConceptDataset
-) -> dict[str, Any]:
+def _identity(item: KeyedCell, spec: Any, dataset: ConceptDataset) -> dict[str, Any]:
     """Columns that every row of the run repeats; settings that play no part stay empty."""
+    config = item.cell.config
     model = config["model"]
+    encoder = getattr(spec, "encoder", None)
     supervised = spec.family in ("cbm", "cem") and spec.encoding != "hard"
     return {
-        "run_key": key,
+        "run_key": item.key,
         "dataset": dataset.name,
         "standin": dataset.standin,
         "model": getattr(spec, "name", spec.family),
@@ -76,6 +76,8 @@ def _identity(
         "p_int": float(model["p_int"]) if "p_int" in model else None,
         "head": getattr(spec, "head", None),
         "concept_output": getattr(spec, "concept_output", None),
+        "encoder": None if encoder is None else getattr(encoder, "label", type(encoder).__name__),
+        "setting": item.setting,
         "fold": int(config["seed"]),
     }
 
@@ -122,7 +124,7 @@ def write_run(
         torch.save(checkpoint, temporary)
     metadata = {
         "run_key": key,
-        "identity": _identity(key, config, spec, dataset),
+        "identity": _identity(item, spec, dataset),
         "encoding": "hard" if spec.family == "reference_head" else spec.encoding,
         "concept_names": list(dataset.concept_names),
         "concept_groups": {name: list(ids) for name, ids in dataset.concept_groups.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,6 +43,12 @@ class KeyedCell:
     cell: Cell
     key: str
     parts: dict[str, Any]
+
+    @property
+    def setting(self) -> str:
+        """8 hex digits of the config less the seed: trainings of one setting share them."""
+        config = {name: value for name, value in self.parts["config"].items() if name != "seed"}
+        return hashlib.sha256(canonical_json(config).encode()).hexdigest()[:8]
 
 
 @lru_cache(maxsize=64)

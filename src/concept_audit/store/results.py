@@ -47,6 +47,8 @@ RESULT_DTYPES: dict[str, str] = {
     "p_int": "float64",
     "head": "string",  # linear, mlp
     "concept_output": "string",  # linear, leaky_relu
+    "encoder": "string",  # mlp_64_64, conv4, resnet18, resnet18_frozen, ...
+    "setting": "string",  # hash of the whole config but the seeds: what may be averaged over
     "fold": "Int64",
     "repeat": "Int64",
     "split": "string",
