@@ -17,7 +17,9 @@ from concept_audit.council.importers import ActivationTable
 from concept_audit.council.intake import items_from_table
 from concept_audit.council.judges.base import Judge
 from concept_audit.pipeline import council
-from concept_audit.pipeline.council import COUNCILS, balanced_subset, judge_runs
+from concept_audit.pipeline.council import judge_runs
+from concept_audit.pipeline.council_answers import COUNCILS
+from concept_audit.pipeline.council_sets import JudgedSet, balanced_subset
 from concept_audit.pipeline.entry import main as entry
 from concept_audit.pipeline.judge import judge_config, main, make_judge
 from concept_audit.pipeline.plan import config_dir, options
@@ -160,7 +162,7 @@ def _data_set(name: str, runs: list[Any], n_images: int) -> Any:
         for model in ("cbm_hard", "cbm_logit_lambda1", "cbm_soft_lambda0.1", "cbm_soft_lambda1")
     }  # fmt: skip
     guesses = {model: table.predictions for model, table in tables.items()}
-    return council._DataSet(
+    return JudgedSet(
         name=name,
         manifest=balanced_subset(name, ids, y, guesses, ("p", "q", "r"), n_images=12),
         rows=np.arange(12),
@@ -192,7 +194,7 @@ def judged(tmp_path, monkeypatch):
             self.encoding = "hard"
 
     monkeypatch.setattr(council, "StoredRun", Run)
-    monkeypatch.setattr(council, "_data_set", _data_set)
+    monkeypatch.setattr(council, "judged_set", _data_set)
     return layout, ["a" * 16, "b" * 16]
 
 
@@ -215,7 +217,7 @@ def test_the_council_judges_once_and_leaves_rows_and_a_board(judged, monkeypatch
     assert "stand-in data" in board
     assert "invented" in board
 
-    monkeypatch.setattr(council, "_data_set", functools.partial(pytest.fail, "judged twice"))
+    monkeypatch.setattr(council, "judged_set", functools.partial(pytest.fail, "judged twice"))
     assert judge_runs(layout, keys, "scripted") == key
 
 
