@@ -20,7 +20,6 @@ from concept_audit.pipeline import device_speed, gpu_check  # noqa: E402
 from concept_audit.pipeline.device_agreement import (  # noqa: E402
     agreement_parts,
     compared,
-    exact_products,
 )
 from concept_audit.pipeline.device_profile import Profile, busy_time  # noqa: E402
 from concept_audit.pipeline.device_speed import (  # noqa: E402
@@ -33,6 +32,7 @@ from concept_audit.pipeline.device_speed import (  # noqa: E402
     steps_per_repeat,
 )
 from concept_audit.pipeline.gpu_check import Check, exit_status, main, render  # noqa: E402
+from concept_audit.training.arithmetic import matrix_products  # noqa: E402
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu_check.py"
 SMALL = SpeedCase("small", CBMSpec(encoder=MLPSpec((8,))), side=16, batch_size=8)
@@ -330,9 +330,9 @@ def test_profile_of_a_gpu_finds_kernels_and_idle_share():
 
 def test_agreement_is_checked_in_full_precision():
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    with exact_products(tf32=True):
+    with matrix_products(tf32=True):
         assert torch.get_float32_matmul_precision() == "high"
-        with exact_products():
+        with matrix_products():
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cudnn.allow_tf32
         assert torch.backends.cudnn.allow_tf32

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from concept_audit import metrics
@@ -19,11 +17,12 @@ from concept_audit.metrics.probes.mlp import MlpProbes
 from concept_audit.models.cbm import CBMSpec
 from concept_audit.models.cem import CEMSpec
 from concept_audit.models.reference_head import ReferenceHeadSpec
+from concept_audit.training.arithmetic import matrix_products, one_thread
 from concept_audit.training.bank import train_bank
 from concept_audit.training.predict import build_model, head_callable, load_state, predict
 from concept_audit.training.recipe import FitResult, Member, Recipe
 
-__all__ = ["Comparison", "agreement_parts", "compared", "exact_products"]
+__all__ = ["Comparison", "agreement_parts", "compared"]
 
 # Largest differences that rounding explains. Each names what it is made of.
 _OUTPUTS = 2e-4  # float32, logits up to 50: 64 products of them a layer, each off by 6e-8 of itself
@@ -85,31 +84,6 @@ def compared(name: str, here: ArrayLike, there: ArrayLike, tolerance: float) -> 
     gap[undefined] = 0.0
     largest = float(gap.max()) if gap.size else 0.0
     return Comparison(name, int(gap.size), largest, tolerance, largest <= tolerance)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrices of a few dozen rows lose time to a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def exact_products(*, tf32: bool = False) -> Iterator[None]:
-    """Products and convolutions of float32 in full precision (or in TF32), as before afterwards."""
-    # The same two switches as in training: torch refuses a mixture of its ways to set them.
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 class _Subjects:
@@ -335,7 +309,7 @@ def agreement_parts(device: str, *, quick: bool) -> dict[str, Callable[[], list[
 
     def bound(part: Callable[[_Subjects], list[Comparison]]) -> Callable[[], list[Comparison]]:
         def run() -> list[Comparison]:
-            with exact_products(), _one_thread():
+            with matrix_products(), one_thread():
                 return part(subjects)
 
         return run

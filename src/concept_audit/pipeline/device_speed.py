@@ -26,8 +26,8 @@ from concept_audit.models.cbm import CBMSpec
 from concept_audit.models.image_encoders import Conv4Spec, ResNet18Spec
 from concept_audit.models.losses import concept_loss, task_loss
 from concept_audit.models.vae import VAESpec
-from concept_audit.pipeline.device_agreement import exact_products
 from concept_audit.pipeline.device_profile import Profile
+from concept_audit.training.arithmetic import matrix_products
 from concept_audit.training.batches import to_inputs
 from concept_audit.training.concept_module import ConceptModule
 from concept_audit.training.fitting import fit_single
@@ -407,7 +407,7 @@ def measure(
     _empty_cache(settings.device)
     if settings.compile:
         torch.compiler.reset()  # past 8 variants of one function torch would no longer compile
-    with exact_products(tf32=settings.tf32):
+    with matrix_products(tf32=settings.tf32):
         bare = _BareLoop(case, settings, _random_dataset(case, 1, folder))
         bare.seconds(1)  # sets up kernels, compiles
         step_seconds, warmup = bare.seconds(1), 2

@@ -22,7 +22,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "score": ("score", "leakage and disentanglement scores of arrays in a file", ""),
     "list": ("listing", "experiments, datasets, models and evaluations that exist", "pipeline"),
     "fetch": ("fetch", "download a dataset, check it, unpack it", "pipeline"),
-    "show": ("show", "pictures of a dataset (data=...) or of a trained model (run=...)", "pipeline"),
+    "show": ("show", "pictures of a dataset (data=...) or of a trained run (run=...)", "pipeline"),
     "submission": ("submission", "check or make a submission of explanations", "judge"),
     "judge": ("judge", "score the explanations of a submission by one judge", "judge"),
     "leaderboard": ("leaderboard", "a page that ranks judged submissions", "judge"),

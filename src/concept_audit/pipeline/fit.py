@@ -7,9 +7,9 @@ import os
 import queue
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -71,19 +71,6 @@ def _group_name(items: Sequence[KeyedCell]) -> str:
     return hashlib.sha256(" ".join(item.key for item in items).encode()).hexdigest()[:16]
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrices of a few dozen rows gain nothing from a second thread and lose time to it."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """What the config says of the trainer, all GPUs of this machine counted where it says -1."""
     options = {name: value for name, value in config["trainer"].items() if name != "jobs"}
@@ -143,9 +130,10 @@ def _train(
     resume_path = layout.root / "resume" / _group_name(items) / "state.ckpt"
     resume_path.parent.mkdir(parents=True, exist_ok=True)
     if group_key(members[0]) is not None:
+        from concept_audit.training.arithmetic import one_thread
         from concept_audit.training.bank import train_bank
 
-        with _one_thread():
+        with one_thread():
             results = train_bank(
                 members,
                 inputs,

@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 
 from concept_audit.data.base import ConceptDataset
+from concept_audit.training.arithmetic import matrix_products
 from concept_audit.training.batches import Shard
 from concept_audit.training.callbacks import EpochRecorder, cpu_copy
 from concept_audit.training.concept_module import ConceptModule, TrainingDiverged
@@ -128,7 +129,7 @@ def fit_single(
     rules = None
     n_epochs = sum(phase.epochs for phase in phases)
     devices = [torch.cuda.current_device()] if device == "cuda" else []
-    with torch.random.fork_rng(devices=devices), _matrix_products(hardware.tf32):
+    with torch.random.fork_rng(devices=devices), matrix_products(tf32=hardware.tf32):
         for position, phase in enumerate(phases):
             if state is not None and position < state["phase"]:
                 continue
@@ -251,19 +252,6 @@ def _fit_phase(
         earlier_rows = earlier_rows + module.history
     model.load_state_dict(kept)
     return earlier_rows
-
-
-@contextmanager
-def _matrix_products(tf32: bool) -> Iterator[None]:
-    """Float32 products and convolutions in TF32 or in full, as asked; torch's own default mixes."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 @contextmanager
