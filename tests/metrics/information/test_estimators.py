@@ -12,7 +12,7 @@ from sklearn.metrics import mutual_info_score
 from sklearn.neighbors import KDTree, NearestNeighbors
 
 from concept_audit.metrics import mutual_information
-from concept_audit.metrics.information import plugin
+from concept_audit.metrics.information import _strips, ksg, plugin
 from concept_audit.metrics.information.ksg import (
     ksg_information,
     ksg_pairs,
@@ -77,6 +77,41 @@ def test_counts_equal_the_trees_to_the_integer(kind):
     radius = np.nextafter(radius, 0.0)
     trees = KDTree(values[:, None]).query_radius(values[:, None], radius, count_only=True)
     np.testing.assert_array_equal(reach_counts(values, radius), trees)
+    weights = np.random.default_rng(0).random(values.size + 1)  # tell every count from every other
+    found = _strips._digamma_sum(values, radius, weights)
+    assert found == pytest.approx(weights[trees].sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 63, 64, 65, 700])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 2.0])
+def test_compiled_counts_reach_both_ends_of_a_column(n, share):
+    """Blocks that end early, radii of all sizes in one block, and radii past either end."""
+    rng = np.random.default_rng(n)
+    values = np.sort(np.round(rng.random(n), 3))
+    radius = share * rng.random(n) ** 4
+    weights = rng.random(n + 1)
+    counts = (np.abs(values[:, None] - values) <= radius[:, None]).sum(axis=1)
+    found = _strips._digamma_sum(values, radius, weights)
+    assert found == pytest.approx(weights[counts].sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strips_of_any_width_find_the_same_neighbours(kind, monkeypatch):
+    columns = sort_columns(columns_of(kind, 333, seed=7))
+    found = []
+    for shift in (1, 3, 6, 9):
+        monkeypatch.setattr(ksg, "_strip_shift", lambda n, shift=shift: shift)
+        found.append(ksg_pairs(columns, PAIR, n_neighbors=6)[0])
+    assert len(set(found)) == 1
+    monkeypatch.setenv("CONCEPT_AUDIT_NUMBA", "0")
+    assert found[0] == pytest.approx(ksg_pairs(columns, PAIR, n_neighbors=6)[0], abs=1e-12)
+
+
+def test_a_radius_steps_to_the_next_float_toward_zero():
+    radius = np.array([0.0, 5e-324, 1e-310, 1.0, 1 + 2**-52, 1e300, np.inf])
+    expected = np.nextafter(radius, 0.0)
+    _strips._step_toward_zero(radius)
+    np.testing.assert_array_equal(radius, expected)
 
 
 def sklearn_vectors(x: np.ndarray, y: np.ndarray, k: int = 3) -> float:
@@ -285,7 +320,7 @@ def test_without_numba_the_numbers_stay(monkeypatch):
 
 
 def test_the_first_call_says_that_it_compiles(caplog, tmp_path):
-    from concept_audit.metrics.information import _compiled, _strips
+    from concept_audit.metrics.information import _compiled
 
     class Kernel:
         class stats:
