@@ -114,6 +114,28 @@ def test_a_radius_steps_to_the_next_float_toward_zero():
     np.testing.assert_array_equal(radius, expected)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, np.float64])
+def test_labels_are_names_not_numbers(dtype):
+    rng = np.random.default_rng(0)
+    columns = sort_columns(rng.standard_normal((100, 2)))
+    y = rng.integers(0, 3, 100)
+    y[0] = 3  # seen once: dropped
+    expected = ross_scalars(columns, y)
+    with_gaps = np.array([7, 0, 90, 5])[y]
+    np.testing.assert_array_equal(ross_scalars(columns, y.astype(dtype)), expected)
+    np.testing.assert_allclose(ross_scalars(columns, with_gaps.astype(dtype)), expected, atol=1e-13)
+    if np.dtype(dtype).kind != "u":
+        negative = (y - 2).astype(dtype)
+        np.testing.assert_array_equal(ross_scalars(columns, negative), expected)
+
+
+def test_the_table_shared_by_all_scores_cannot_be_changed():
+    table = ksg.digamma_table(40)
+    np.testing.assert_array_equal(table[1:], digamma(np.arange(1, 41)))
+    with pytest.raises(ValueError, match="read-only"):
+        table[3] = 0.0
+
+
 def sklearn_vectors(x: np.ndarray, y: np.ndarray, k: int = 3) -> float:
     joint = NearestNeighbors(metric="chebyshev", n_neighbors=k).fit(np.hstack([x, y]))
     radius = np.nextafter(joint.kneighbors()[0][:, -1], 0.0)

@@ -51,7 +51,7 @@ def ksg_sums(
     """Digamma sums over both marginals' counts for each pair of vectors."""
     torch = _torch()
     points = [torch.as_tensor(vector, dtype=torch.float64, device=device) for vector in vectors]
-    psi = torch.as_tensor(table, dtype=torch.float64, device=device)
+    psi = torch.tensor(table, dtype=torch.float64, device=device)
     zero = torch.zeros((), dtype=torch.float64, device=device)
     n = points[0].shape[0]
     rows = _rows_at_once(device, n, len(points) + 4)
@@ -78,7 +78,7 @@ def ross_sums(
     points = torch.as_tensor(vector, dtype=torch.float64, device=device)
     labels = torch.as_tensor(index, device=device)
     wanted = torch.as_tensor(neighbours, device=device)
-    psi = torch.as_tensor(table, dtype=torch.float64, device=device)
+    psi = torch.tensor(table, dtype=torch.float64, device=device)
     zero = torch.zeros((), dtype=torch.float64, device=device)
     infinity = torch.full((), float("inf"), dtype=torch.float64, device=device)
     n = points.shape[0]

@@ -27,27 +27,33 @@ _CHUNK_BYTES = 64 * 2**20
 class _Labels:
     """Labels of the kept samples: those whose label occurs at least twice."""
 
-    kept: NDArray  # (n,) bool
     index: NDArray  # (n,) class index among the kept, -1 when dropped
     counts: NDArray  # (l,) members of each kept class
 
     @classmethod
     def of(cls, y: NDArray) -> _Labels:
-        _, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
-        kept = counts[inverse] > 1
+        if y.dtype.kind == "i" and y.min(initial=0) >= 0 and y.max(initial=0) < 2 * y.size:
+            inverse, counts = y, np.bincount(y)  # class indices need no sort
+        else:
+            _, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
+        kept = counts > 1
         if not kept.any():
             raise ValueError(
                 f"the discrete variable has {y.size} distinct labels in {y.size} rows: no sample "
                 "has a neighbour of its own label, so its information with a continuous variable "
                 "is not defined. Pass class indices, not row numbers or a continuous target."
             )
-        renumbered = np.full(counts.size, -1)
-        renumbered[counts > 1] = np.arange(np.count_nonzero(counts > 1))
-        return cls(kept, renumbered[inverse], counts[counts > 1])
+        renumbered = np.where(kept, np.cumsum(kept) - 1, -1)
+        return cls(renumbered[inverse], counts[kept])
+
+    @property
+    def n_kept(self) -> int:
+        """Number of kept samples."""
+        return int(self.counts.sum())
 
     def constant(self, n_neighbors: int, table: NDArray) -> float:
         """The estimate without the neighbour counts: psi(n) + mean psi(k_l) - mean psi(m_l)."""
-        n = int(self.counts.sum())
+        n = self.n_kept
         k = np.minimum(n_neighbors, self.counts - 1)
         return float(table[n] + (self.counts * (table[k] - table[self.counts])).sum() / n)
 
@@ -81,8 +87,8 @@ def ross_scalars(
     its members.
     """
     labels = _Labels.of(y)
-    all_kept = bool(labels.kept.all())
-    n = int(labels.counts.sum())
+    n = labels.n_kept
+    all_kept = n == y.size
     table = digamma_table(n)
     constant = labels.constant(n_neighbors, table)
     strips = kernels("_strips")
@@ -154,7 +160,7 @@ def ross_vector(
     else:
         kernel = rows.ross_rows
         columns = np.ascontiguousarray(vector.T)
-        dropped = np.array([not target.kept.all() for target in targets])
+        dropped = np.array([target.n_kept < n for target in targets])
         starts = range(0, n, _ROWS_PER_PIECE)
         pieces = np.empty((len(starts), len(targets)))
 
@@ -169,7 +175,7 @@ def ross_vector(
         in_threads(piece, range(len(starts)), n_threads(len(starts) // 4))
         sums[:] = pieces.sum(axis=0)
     constants = np.array([target.constant(n_neighbors, table) for target in targets])
-    kept = np.array([target.counts.sum() for target in targets])
+    kept = np.array([target.n_kept for target in targets])
     return constants - sums / kept
 
 
@@ -186,7 +192,8 @@ def ross_vector_by_trees(
     result = np.empty(labels.shape[1])
     for t, column in enumerate(labels.T):
         target = _Labels.of(column)
-        points, index = vector[target.kept], target.index[target.kept]
+        kept = target.index >= 0
+        points, index = vector[kept], target.index[kept]
         table = digamma_table(index.size)
         radius = np.empty(index.size)
         for label, members in enumerate(target.counts):
