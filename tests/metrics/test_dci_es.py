@@ -240,3 +240,14 @@ def test_probes_explained_by_sage_keep_the_smallest_of_tied_capacities():
 def test_compat_error_text(small):
     with pytest.raises(ValueError, match="compat must be None or 'reference', got 'paper'"):
         dci_es(*small, "categorical", FOREST, compat="paper")
+
+
+def test_the_sampled_estimator_can_be_stopped_early(small):
+    codes, factors = np.tile(small[0], (1, 7)), small[1]
+    probe = RffProbes(features=(4, 8))
+    options = {"sage_rows": 8, "sage_background": 2, "sage_threshold": 1e-9}
+    scores = dci_es(codes, factors, ("continuous",) * 2, probe, sage_permutations=4, **options)
+    assert scores.importance == "sage, sampled"  # that threshold is never met
+    assert scores.R.sum(axis=0) == pytest.approx(1)
+    with pytest.raises(ValueError, match="sage_permutations must be None or at least 2, got 1"):
+        dci_es(codes, factors, ("continuous",) * 2, probe, sage_permutations=1)

@@ -131,3 +131,58 @@ def test_the_criterion_compares_logit_with_soft_models():
 def test_an_unknown_comparison_lists_the_known():
     with pytest.raises(ValueError, match=r"known: .*correlations"):
         compare(rows_frame([_row("ctl", 0.1)]), ["corelations"])
+
+
+def _curve(key, losses, capacities, *, model, dataset="mpi3d_standin", baseline=1.0):
+    """Rows of one run with one factor and one fit of its probes."""
+    shared = {"run_key": key, "model": model, "dataset": dataset, "encoding": None}
+    shared |= {"lambda_concept": None, "head": None, "concept_output": None}
+    rows = []
+    for size, (loss, capacity) in enumerate(zip(losses, capacities, strict=True)):
+        rows.append(_row("loss_mlp", loss, repeat=0, target="shape", step=size, **shared))
+        rows.append(_row("loss_mlp", loss, repeat=0, step=size, **shared))
+        rows.append(_row("capacity_mlp", capacity, step=size, **shared))
+    rows.append(_row("baseline_loss_mlp", baseline, target="shape", **shared))
+    return rows
+
+
+def test_explicitness_is_taken_over_the_capacities_of_all_representations():
+    # Range 0 .. 4, baseline 1, so the triangle has area 2.
+    # a: 1, 0.5, 0 at 0, 1, 2, then flat: area 0.75 + 0.25 = 1, E = 1 - 1/2.
+    # b: 0.8, 0.4 at 2, 4: area (0.4 + 0) / 2 * 2 = 0.4 above its own minimum, E = 1 - 0.4/2.
+    rows = _curve("a", [1.0, 0.5, 0.0], [0.0, 1.0, 2.0], model="vae")
+    rows += _curve("b", [0.8, 0.4], [2.0, 4.0], model="raw_pixels")
+    result = compare(rows_frame(rows), ["explicitness"])
+    found = result[(result["metric"] == "explicitness_mlp") & (result["scope"] == "run")]
+    found = found[found["repeat"].isna() & (found["target"] == "mean")].set_index("run_key")
+    assert found.loc["a", "value"] == pytest.approx(0.5)
+    assert found.loc["b", "value"] == pytest.approx(0.8)
+    assert found["step"].isna().all()
+    # Alone, a has the range 0 .. 2 and a triangle of area 1.
+    alone = compare(rows_frame(rows[:10]), ["explicitness"])
+    alone = alone[(alone["metric"] == "explicitness_mlp") & (alone["target"] == "mean")]
+    assert alone["value"].tolist() == pytest.approx([0.0] * len(alone))
+    # Another data set has a range of its own.
+    rows += _curve("c", [1.0, 0.5, 0.0], [0.0, 1.0, 2.0], model="vae", dataset="cars3d_standin")
+    result = compare(rows_frame(rows), ["explicitness"])
+    one = result[(result["metric"] == "explicitness_mlp") & (result["run_key"] == "c")]
+    assert one["value"].tolist() == pytest.approx([0.0] * len(one))
+
+
+def test_explicitness_of_a_useless_representation_comes_with_its_warning():
+    rows = _curve("a", [1.0, 1.0], [0.0, 2.0], model="vae")
+    rows += _curve("b", [0.5, 0.4], [0.0, 0.0], model="raw_pixels")
+    result = compare(rows_frame(rows), ["explicitness"])
+    found = result[(result["metric"] == "explicitness_mlp") & (result["scope"] == "run")]
+    found = found[found["repeat"].isna() & (found["target"] == "mean")].set_index("run_key")
+    assert found.loc["a", "value"] == 1.0
+    assert "a representation that holds nothing has E = 1" in found.loc["a", "note"]
+    assert "no probe of this ladder has more parameters" in found.loc["b", "note"]
+
+
+def test_explicitness_without_a_range_of_capacities_is_undefined():
+    rows = _curve("a", [0.9, 0.8], [0.0, 0.0], model="vae")
+    result = compare(rows_frame(rows), ["explicitness"])
+    found = result[(result["metric"] == "explicitness_mlp") & (result["scope"] == "run")]
+    assert found["value"].isna().all()
+    assert found["note"].str.startswith("undefined: all probes").all()

@@ -98,6 +98,7 @@ def dci_es(
     sage_background: int = 32,
     sage_rows: int = 256,
     sage_threshold: float = 0.1,
+    sage_permutations: int | None = None,
     groups: ArrayLike | None = None,
     compat: Literal["reference"] | None = None,
     seed: int = 0,
@@ -122,6 +123,8 @@ def dci_es(
     lstar : see `explicitness`
     sage_background, sage_rows, sage_threshold : SAGE of MLP and RFF probes: background rows, test
         rows for exact enumeration (at most 12 codes), and threshold of the sampled estimator
+    sage_permutations : the sampled estimator stops after so many orders of the codes, its threshold
+        met or not; None lets it go on. Noise adds to small importances and lowers D and C
     groups : group of each code for SAGE, as in `sage_values`
     compat : "reference" gives ties of `select_on` to the smallest capacity, as the authors' code
         does; see Notes
@@ -163,6 +166,8 @@ def dci_es(
     )
     if compat not in (None, "reference"):
         raise ValueError(f"compat must be None or 'reference', got {compat!r}.")
+    if sage_permutations is not None and sage_permutations < 2:
+        raise ValueError(f"sage_permutations must be None or at least 2, got {sage_permutations}.")
     if standardize_codes:
         data = data.standardised()
     family = probe_family(probe, preset=preset, n_factors=data.n_factors)
@@ -197,6 +202,7 @@ def dci_es(
             background=sage_background,
             rows=sage_rows,
             threshold=sage_threshold,
+            permutations=sage_permutations,
             groups=groups,
             seed=seed,
         )
@@ -272,6 +278,7 @@ def _importances(
     background: int,
     rows: int,
     threshold: float,
+    permutations: int | None,
     groups: ArrayLike | None,
     seed: int,
 ) -> tuple[NDArray[np.float64], str]:
@@ -288,6 +295,8 @@ def _importances(
     rows = min(rows, len(data.test.codes))
     exact = n_players <= 12 and 2.0**n_players * rows * background * _cost(probes) < _EXACT_BUDGET
     options: dict[str, Any] = {"max_rows": rows} if exact else {"sage_method": "permutation"}
+    if permutations is not None and not exact:
+        options.update(batch_size=min(128, permutations), max_permutations=permutations)
     matrix = importance_matrix(
         probes,
         data.test.codes,

@@ -1,7 +1,8 @@
-"""Numbers that need many runs: means over trainings, S_int, correlations, the leakage criterion."""
+"""Numbers that need many runs: means over trainings, S_int, correlations, criterion, and E."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from concept_audit.metrics import leakage_criterion, mean_interval, pooled_pearson
+from concept_audit.metrics.explicitness import explicitness, shared_capacity_range
+from concept_audit.pipeline.evaluations.rows import repeated
 from concept_audit.store.results import rows_frame
 
 __all__ = ["COMPARISONS", "SETTING", "compare"]
@@ -28,6 +31,11 @@ SETTING = [
     "setting",  # also what has no column of its own, for example the recipe
 ]
 _QUANTITY = ["split", "metric", "target", "step", "unit"]
+_LOSS = re.compile(r"loss_(\w+)")  # loss-capacity curves, by the probes' name
+_ONE_CAPACITY = (
+    "no probe of this ladder has more parameters than the linear one, so that E = 1 by construction"
+)
+_NO_RANGE = "undefined: all probes of all representations have the same capacity"
 _SINGLE_MODEL = (
     "concept_density",
     "projection_1",
@@ -191,10 +199,68 @@ def criteria(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return result
 
 
+def explicitness_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """E of each run: its loss-capacity curves over the capacities of all runs of one data set.
+
+    DCI-ES paper, section 4: the capacities are shared by all representations that are compared, so
+    a representation added to the rows can move the E of the others.
+    """
+    runs = rows[rows["scope"] == "run"]
+    result = []
+    for probe in sorted({m[1] for name in set(runs["metric"]) if (m := _LOSS.fullmatch(name))}):
+        for _, group in _groups(runs, ["dataset", "standin"]):
+            result += _explicitness(group, probe)
+    return result
+
+
+def _explicitness(rows: pd.DataFrame, probe: str) -> list[dict[str, Any]]:
+    """E of all runs of one data set for one family of probes, by seed of the probes and in all."""
+    per_factor = rows[rows["target"] != "mean"]
+    losses = per_factor[(per_factor["metric"] == f"loss_{probe}") & per_factor["repeat"].notna()]
+    curves = {}
+    for (key, repeat), group in _groups(losses, ["run_key", "repeat"]):
+        own = rows[rows["run_key"] == key]
+        place = own[own["metric"] == f"capacity_{probe}"].set_index("step")["value"]
+        chance = own[own["metric"] == f"baseline_loss_{probe}"].set_index("target")["value"]
+        table = group.pivot(index="step", columns="target", values="value").sort_index()
+        capacities = place.reindex(table.index).to_numpy(float)
+        names = list(table.columns)
+        curve = (capacities, table.to_numpy(float))
+        curves[key, repeat] = (group.iloc[0], names, curve, chance.reindex(names).to_numpy(float))
+    if not curves:
+        return []
+    shared = shared_capacity_range([curve for _, _, curve, _ in curves.values()])
+    by_run: dict[str, list[dict[str, Any]]] = {}
+    result: list[dict[str, Any]] = []
+    for (key, _), (first, names, curve, chance) in curves.items():
+        scores: dict[str, float] = dict.fromkeys(["mean", *names], np.nan)
+        note = _NO_RANGE
+        if shared[0] < shared[1]:
+            found = explicitness(curve, capacity_range=shared, baseline=chance)
+            scores = {"mean": found.mean, **dict(zip(names, found.per_factor, strict=True))}
+            note = found.note or (_ONE_CAPACITY if len(set(curve[0])) == 1 else "")
+        row = {
+            **first.to_dict(),
+            "metric": f"explicitness_{probe}",
+            "step": None,
+            "low": None,
+            "high": None,
+            "note": note or None,
+        }
+        by_run.setdefault(key, []).extend(
+            {**row, "target": target, "value": float(value)} for target, value in scores.items()
+        )
+    for members in by_run.values():  # what one seed warns of is said of the run
+        warned = next((member["note"] for member in members if member["note"]), None)
+        result += repeated([{**member, "note": warned} for member in members])
+    return result
+
+
 COMPARISONS: dict[str, Callable[[pd.DataFrame], list[dict[str, Any]]]] = {
     "intervention_score": lambda rows: [*reference_accuracies(rows), *intervention_scores(rows)],
     "correlations": correlations,
     "leakage_criterion": criteria,
+    "explicitness": explicitness_scores,
 }
 
 

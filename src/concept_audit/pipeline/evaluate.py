@@ -25,7 +25,7 @@ from concept_audit.store.status import read_status
 
 __all__ = ["Evaluation", "evaluate"]
 
-_CHUNK = 12  # runs handed to a process at a time
+_CHUNK = 12  # most runs handed to a process at a time
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,15 @@ def _chunk_name(chunk: Sequence[Evaluation]) -> str:
     return f"{chunk[0].run_key}/{chunk[0].evaluation_key}"
 
 
-def _chunks(items: Sequence[Evaluation]) -> Iterator[list[Evaluation]]:
+def _chunks(items: Sequence[Evaluation], jobs: int) -> Iterator[list[Evaluation]]:
+    """Runs with all their evaluations; of few runs so many chunks that no process is left idle."""
     by_run: dict[str, list[Evaluation]] = {}
     for item in items:
         by_run.setdefault(item.run_key, []).append(item)
     keys = list(by_run)
-    for start in range(0, len(keys), _CHUNK):
-        yield [item for key in keys[start : start + _CHUNK] for item in by_run[key]]
+    size = max(1, min(_CHUNK, len(keys) // (4 * max(1, jobs))))
+    for start in range(0, len(keys), size):
+        yield [item for key in keys[start : start + size] for item in by_run[key]]
 
 
 def evaluate(
@@ -161,7 +163,7 @@ def evaluate(
                 outcome[item.run_key, item.name] = error
                 progress.finish("done" if error is None else "failed", name=name)
 
-        chunks = list(_chunks(missing))
+        chunks = list(_chunks(missing, jobs))
         if jobs <= 1 or len(chunks) <= 1:
             for chunk in chunks:
                 record(_evaluate_chunk(str(layout.root), chunk, None, None))
