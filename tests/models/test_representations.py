@@ -105,3 +105,18 @@ def test_wrong_inputs_are_named(factors):
         mixing_matrix(3, 0)
     with pytest.raises(ValueError, match=r"images must be uint8 of shape \(n, H, W, C\)"):
         pixel_codes(np.zeros((3, 4)))
+
+
+def test_codes_are_of_full_precision_with_the_devices_own_kernels():
+    """TF32 is torch's default for convolutions; switching cuDNN off is no way to avoid it."""
+    seen = []
+
+    def encode(x):
+        cudnn = torch.backends.cudnn
+        seen.append((cudnn.enabled, cudnn.allow_tf32, torch.get_float32_matmul_precision()))
+        return x.flatten(1)
+
+    before = torch.backends.cudnn.allow_tf32
+    module_codes(np.zeros((2, 4, 4, 3), np.uint8), encode)
+    assert seen == [(True, False, "highest")]
+    assert torch.backends.cudnn.allow_tf32 == before

@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from concept_audit.models.arithmetic import matrix_products  # noqa: E402
 from concept_audit.models.cbm import CBMSpec  # noqa: E402
 from concept_audit.models.encoders import MLPSpec  # noqa: E402
 from concept_audit.models.vae import VAESpec  # noqa: E402
@@ -32,7 +33,6 @@ from concept_audit.pipeline.device_speed import (  # noqa: E402
     steps_per_repeat,
 )
 from concept_audit.pipeline.gpu_check import Check, exit_status, main, render  # noqa: E402
-from concept_audit.training.arithmetic import matrix_products  # noqa: E402
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu_check.py"
 SMALL = SpeedCase("small", CBMSpec(encoder=MLPSpec((8,))), side=16, batch_size=8)

@@ -119,6 +119,17 @@ def test_workers_decode_in_the_order_of_the_epoch(photographs):
             assert all(torch.equal(batches[0].y, batch.y) for batch in batches)
 
 
+def test_workers_take_nothing_from_the_models_noise(photographs):
+    loader = EpochLoader(
+        replace(photographs, x=Files(photographs.x)), "val", batch_size=8, num_workers=1
+    )
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    assert len(list(loader)) == 2
+    assert torch.equal(torch.rand(3), expected)
+
+
 @pytest.mark.parametrize(("world_size", "micro_batches"), [(2, 1), (1, 3), (3, 2), (4, 4)])
 def test_shards_hold_every_row_once_and_add_up_to_the_batch(photographs, world_size, micro_batches):
     whole = EpochLoader(photographs, "train", batch_size=8, seed=4, shuffle=True)

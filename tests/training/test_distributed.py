@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from concept_audit.data.base import ConceptDataset
@@ -14,10 +15,12 @@ from concept_audit.data.tabulartoy import tabulartoy
 from concept_audit.models.cbm import CBMSpec
 from concept_audit.models.cem import CEMSpec
 from concept_audit.models.encoders import MLPSpec
+from concept_audit.models.image_encoders import EfficientNetLite0Spec
 from concept_audit.models.vae import VAESpec
 from concept_audit.training.distributed import fit_distributed
 from concept_audit.training.fitting import fit_single
 from concept_audit.training.recipe import FitResult, Member, Recipe
+from concept_audit.training.shared_norms import SharedNorms
 from concept_audit.training.vae_module import fit_vae
 
 # Sums over a batch in another order: float32 rounding, enlarged by the steps of Adam. The networks
@@ -97,14 +100,6 @@ def test_an_autoencoder_and_its_pieces():
         assert a["val_loss"] == pytest.approx(b["val_loss"], rel=1e-4)
 
 
-def test_a_shared_factor_vae_keeps_one_critic(tmp_path):
-    member = Member(VAESpec(network="small", n_latents=3, objective="factor", beta=5.0))
-    recipe = Recipe(epochs=1, batch_size=8, checkpoint="last")
-    result = fit_distributed(member, squares, recipe=recipe, trainer=DDP)
-    assert result.failed is None
-    assert np.isfinite(result.history[-1]["train_penalty"])
-
-
 def test_a_diverging_training_ends_in_all_processes():
     member = Member(CBMSpec(), lambda_concept=1e39)
     result = fit_distributed(member, make_toy, recipe=SHORT, trainer=DDP)
@@ -130,6 +125,42 @@ def test_what_cannot_be_shared_is_refused(monkeypatch):
         )
     with pytest.raises(ValueError, match=r"micro_batches must be at least 1.*got 0 and 0"):
         fit_single(MEMBERS["soft"], make_toy(), recipe=SHORT, trainer={"micro_batches": 0})
+
+
+def test_a_training_starts_its_own_processes_also_inside_slurm(monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_JOB_NAME", "sweep")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    seen = []
+    real = pl.Trainer
+
+    def watched(**options):
+        seen.append(real(**options))
+        return seen[-1]
+
+    monkeypatch.setattr(pl, "Trainer", watched)
+    recipe = replace(SHORT, epochs=1, batch_size=64)
+    assert fit_single(MEMBERS["soft"], make_toy(), recipe=recipe).failed is None
+    environment = seen[0]._accelerator_connector.cluster_environment
+    assert type(environment).__name__ == "LightningEnvironment"
+
+
+def test_a_table_is_not_augmented_whatever_the_recipe_says():
+    recipe = replace(SHORT, epochs=1, batch_size=64)
+    plain = fit_single(MEMBERS["soft"], make_toy(), recipe=recipe)
+    augmenting = replace(recipe, augmentation="jitter_crop_flip")
+    assert fit_single(MEMBERS["soft"], make_toy(), recipe=augmenting).history == plain.history
+
+
+def test_batch_norms_are_shared_without_losing_timms_activations():
+    torch.manual_seed(0)
+    network = EfficientNetLite0Spec(weights="random").build((3, 64, 64), 5).eval()
+    x = torch.randn(2, 3, 64, 64)
+    expected = network(x)
+    layers = SharedNorms()
+    shared = layers.revert(layers.apply(layers.apply(network))).eval()
+    assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in shared.modules())
+    torch.testing.assert_close(shared(x), expected)
 
 
 def test_what_is_compiled_and_how_products_are_rounded(monkeypatch):

@@ -71,3 +71,13 @@ def test_a_state_of_another_model_is_refused(toy):
     state = build_model(CBMSpec(), toy).state_dict()
     with pytest.raises(RuntimeError, match="Missing key"):
         load_state(build_model(CEMSpec(), toy), state)
+
+
+def test_a_bundle_is_of_full_precision_whatever_torch_would_do(toy):
+    model = build_model(CBMSpec(), toy)
+    seen = []
+    model.encoder.register_forward_hook(
+        lambda *_: seen.append((torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32))
+    )
+    predict(model, toy, "test")
+    assert set(seen) == {(True, False)}

@@ -10,6 +10,7 @@ import torch
 from concept_audit.models.cbm import CBMSpec
 from concept_audit.models.cem import CEMSpec
 from concept_audit.training.bank import train_bank
+from concept_audit.training.concept_module import ConceptModule
 from concept_audit.training.fitting import fit_single
 from concept_audit.training.recipe import Member, Recipe
 from concept_audit.training.resume_file import previous_path, read_resume, write_resume
@@ -121,3 +122,18 @@ def test_a_resume_file_that_hides_code_is_not_run(tmp_path):
     with pytest.raises(ValueError, match="UnpicklingError"):
         read_resume(path, "me")
     assert not (tmp_path / "made").exists()
+
+
+def test_a_training_that_diverges_leaves_no_state_to_go_on_from(toy, tmp_path, monkeypatch):
+    recipe = Recipe(epochs=6, batch_size=128, lr=1e-3)
+    path = tmp_path / "resume.ckpt"
+    real = ConceptModule.losses
+
+    def broken(self, batch, intervene=None):
+        losses = real(self, batch, intervene)
+        return losses * float("nan") if self.epoch == 4 else losses
+
+    monkeypatch.setattr(ConceptModule, "losses", broken)
+    result = fit_single(Member(CBMSpec()), toy, recipe=recipe, resume_path=path, save_every=2)
+    assert "epoch 4" in result.failed
+    assert list(tmp_path.iterdir()) == []

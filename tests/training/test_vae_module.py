@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,15 +17,31 @@ from concept_audit.models.representation_specs import (
     RawPixelsSpec,
 )
 from concept_audit.models.vae import VAESpec
+from concept_audit.models.vae_losses import OBJECTIVES
+from concept_audit.training.batches import EpochLoader, Shard, to_inputs
+from concept_audit.training.datamodule import ConceptDataModule
 from concept_audit.training.families import arrays_of, fit_one
-from concept_audit.training.recipe import Member, Recipe
-from concept_audit.training.vae_module import fit_vae
+from concept_audit.training.recipe import Member, Recipe, initial_model, phases_of
+from concept_audit.training.rules import EpochRules
+from concept_audit.training.vae_module import VAEModule, fit_vae
 
 SHORT = Recipe(epochs=4, batch_size=8, lr=2e-3, lr_decay=0.5, checkpoint="last")
 
 
 class Killed(BaseException):
     """Stands for a kill: no handler in the package catches it."""
+
+
+def module_of(member, dataset, *, devices=1, pieces=1) -> VAEModule:
+    """A module as Lightning would hold it, on its own."""
+    (phase,) = phases_of(member.spec, SHORT)
+    module = VAEModule(initial_model(member, dataset), member, phase, EpochRules(1, phase, SHORT))
+    module._trainer = SimpleNamespace(
+        world_size=devices,
+        accumulate_grad_batches=pieces,
+        datamodule=ConceptDataModule(dataset, batch_size=8),
+    )
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +89,54 @@ def test_a_killed_vae_goes_on_to_the_same_digits(squares, tmp_path, objective):
     assert resumed.history == whole.history
     for name, value in whole.state_dict.items():
         assert torch.equal(resumed.state_dict[name], value), name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_weight_that_is_trained_gets_a_gradient(squares, objective):
+    """DDP waits for each of them."""
+    member = Member(VAESpec(network="small", n_latents=3, objective=objective))
+    module = module_of(member, squares)
+    batch = next(iter(EpochLoader(squares, "train", batch_size=8)))
+    x = to_inputs(squares, squares.rows("train")[:8]).clamp(0, 1)
+    module.losses(batch._replace(x=x))[0].backward()
+    assert [
+        n for n, p in module.model.named_parameters() if p.requires_grad and p.grad is None
+    ] == []
+
+
+@pytest.mark.parametrize("objective", ["tc", "factor", "dip_i", "dip_ii"])
+def test_a_penalty_of_a_whole_batch_is_not_shared(squares, objective):
+    module = module_of(Member(VAESpec(network="small", objective=objective)), squares, devices=2)
+    with pytest.raises(ValueError, match=rf"'{objective}' estimates .* 2 devices would share"):
+        module.on_fit_start()
+
+
+def test_the_critics_memory_follows_the_critic(squares):
+    member = Member(VAESpec(network="small", n_latents=3, objective="factor"))
+    one, other = module_of(member, squares), module_of(member, squares)
+    batch = next(iter(EpochLoader(squares, "train", batch_size=8)))
+    one.losses(batch._replace(x=to_inputs(squares, squares.rows("train")[:8]).clamp(0, 1)))
+    one.on_train_batch_end(None, batch, 0)
+    other.load_extra_state(one.extra_state())
+    assert not other._critic_optimiser.state  # not before the critic is on its device
+    other.on_fit_start()
+    assert len(other._critic_optimiser.state) == len(list(other.critic.parameters()))
+
+
+def test_the_critic_learns_once_a_batch_however_many_pieces(squares):
+    member = Member(VAESpec(network="small", n_latents=3, objective="factor"))
+    module = module_of(member, squares, pieces=2)
+    before = [p.clone() for p in module.critic.parameters()]
+    loader = EpochLoader(squares, "train", batch_size=8, shard=Shard(micro_batches=2))
+    for step, batch in enumerate(loader):
+        module.losses(batch._replace(x=batch.x.permute(0, 3, 1, 2) / 255))
+        module.on_train_batch_end(None, batch, step)
+        after = list(module.critic.parameters())
+        moved = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        assert moved == (step >= 1)
+        if step == 1:
+            assert module._codes == []
+            break
 
 
 def test_the_history_holds_the_parts_of_the_loss_per_image(squares):

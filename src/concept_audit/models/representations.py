@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from concept_audit.arrays import as_binary_concepts
+from concept_audit.models.arithmetic import matrix_products
 from concept_audit.store.array_blocks import ArrayBlocks
 from concept_audit.store.array_cache import cache_path, cached_array
 from concept_audit.store.locks import held_lock, lock_holder
@@ -160,9 +161,10 @@ def module_codes(
     height, width = images.shape[1:3] if len(images.shape) == 4 else (1, 1)
     batch_size = batch_size or min(256, max(1, _BATCH_PIXELS // (height * width)))
     # Full float32 also in a GPU's convolutions: codes are kept and read on other devices.
-    with torch.no_grad(), torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.no_grad(), matrix_products():
         for _, block in _blocks(images, batch_size):
-            x = torch.from_numpy(np.ascontiguousarray(block)).to(device, torch.float32) / 255
+            # The bytes travel, a fourth of the floats.
+            x = torch.from_numpy(np.ascontiguousarray(block)).to(device).to(torch.float32) / 255
             parts.append(encode((x - shift) / scale).float().cpu().numpy())
     module.train(was_training)
     return np.concatenate(parts)

@@ -132,8 +132,10 @@ class VAE(nn.Module):
 def _draw(
     mean: torch.Tensor, log_variance: torch.Tensor, generator: torch.Generator | None
 ) -> torch.Tensor:
-    noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
-    return mean + torch.exp(0.5 * log_variance) * noise
+    # A given generator draws where it is: on the CPU, the same numbers for every device.
+    place = mean.device if generator is None else generator.device
+    noise = torch.randn(mean.shape, generator=generator, device=place, dtype=mean.dtype)
+    return mean + torch.exp(0.5 * log_variance) * noise.to(mean.device)
 
 
 class LatentDiscriminator(nn.Sequential):

@@ -57,8 +57,16 @@ def _dip_penalty(
     mean: torch.Tensor, log_variance: torch.Tensor, objective: str, diagonal: float, off: float
 ) -> torch.Tensor:
     """Distance of the codes' covariance from the identity (Kumar et al., 2018), weighted."""
+    mean, log_variance = mean.float(), log_variance.float()
     centred = mean - mean.mean(dim=0)
-    covariance = centred.T @ centred / len(mean)
+    with torch.autocast(mean.device.type, enabled=False):  # a covariance in bf16 has 3 digits
+        return _dip_of(centred, log_variance, objective, diagonal, off)
+
+
+def _dip_of(
+    centred: torch.Tensor, log_variance: torch.Tensor, objective: str, diagonal: float, off: float
+) -> torch.Tensor:
+    covariance = centred.T @ centred / len(centred)
     if objective == "dip_ii":
         covariance = covariance + torch.diag(log_variance.exp().mean(dim=0))
     on_diagonal = covariance.diagonal()

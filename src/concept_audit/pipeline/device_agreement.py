@@ -8,19 +8,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from concept_audit import metrics
 from concept_audit.data.base import ConceptDataset
 from concept_audit.data.tabulartoy import tabulartoy
 from concept_audit.metrics.probes.mlp import MlpProbes
+from concept_audit.models.arithmetic import matrix_products, one_thread
 from concept_audit.models.cbm import CBMSpec
 from concept_audit.models.cem import CEMSpec
+from concept_audit.models.frozen import frozen_features
+from concept_audit.models.image_encoders import Conv4Spec, ResNet18Spec
 from concept_audit.models.reference_head import ReferenceHeadSpec
-from concept_audit.training.arithmetic import matrix_products, one_thread
+from concept_audit.training.augmentation import augment, draw_augmentation
 from concept_audit.training.bank import train_bank
 from concept_audit.training.predict import build_model, head_callable, load_state, predict
-from concept_audit.training.recipe import FitResult, Member, Recipe
+from concept_audit.training.recipe import FitResult, Member, Recipe, initial_model
 
 __all__ = ["Comparison", "agreement_parts", "compared"]
 
@@ -281,6 +285,39 @@ def _probes(subjects: _Subjects) -> list[Comparison]:
     return [compared("loss-capacity curve of MLP probes", here, there, tie)]
 
 
+def _images(subjects: _Subjects) -> list[Comparison]:
+    """Convolutions, under torch's own settings: prediction and features have to set theirs."""
+    rng = np.random.default_rng(0)
+    n = 32 if subjects.quick else 64
+    x = rng.integers(0, 256, (n, 64, 64, 3), np.uint8)
+    dataset = ConceptDataset(
+        name="random_images",
+        x=x,
+        c=rng.integers(0, 2, (n, 3)),
+        y=np.arange(n) % 2,
+        concept_names=("a", "b", "c"),
+        class_names=("n", "y"),
+        splits={"test": np.arange(n)},
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        standin=True,
+    )
+    drawn = torch.from_numpy(draw_augmentation(rng, n, (64, 64)))
+    pixels = torch.from_numpy(x).permute(0, 3, 1, 2).float() / 255
+    model = initial_model(Member(CBMSpec(encoder=Conv4Spec())), dataset)
+    found = {}
+    for device in ("cpu", subjects.device):
+        found[device] = {
+            "c_logits of a conv4 model": predict(model, dataset, "test", device=device)["c_logits"],
+            "features of a frozen ResNet-18": frozen_features(
+                x, ResNet18Spec(weights="random"), seed=0, device=device
+            ),
+            "augmented images": augment(pixels.to(device), drawn.to(device)).cpu().numpy(),
+        }
+    here, there = found["cpu"], found[subjects.device]
+    return [compared(name, here[name], there[name], _OUTPUTS) for name in here]
+
+
 def agreement_parts(device: str, *, quick: bool) -> dict[str, Callable[[], list[Comparison]]]:
     """Comparisons of the CPU with a device, by name; each can fail without the others.
 
@@ -314,4 +351,4 @@ def agreement_parts(device: str, *, quick: bool) -> dict[str, Callable[[], list[
 
         return run
 
-    return {name: bound(part) for name, part in parts.items()}
+    return {"images": lambda: _images(subjects), **{name: bound(p) for name, p in parts.items()}}

@@ -22,15 +22,15 @@ import torch
 from numpy.typing import NDArray
 
 from concept_audit.data.base import ConceptDataset
+from concept_audit.models.arithmetic import matrix_products
 from concept_audit.models.cbm import CBMSpec
 from concept_audit.models.image_encoders import Conv4Spec, ResNet18Spec
 from concept_audit.models.losses import concept_loss, task_loss
 from concept_audit.models.vae import VAESpec
 from concept_audit.pipeline.device_profile import Profile
-from concept_audit.training.arithmetic import matrix_products
 from concept_audit.training.batches import to_inputs
 from concept_audit.training.concept_module import ConceptModule
-from concept_audit.training.fitting import fit_single
+from concept_audit.training.fitting import COMPILED, fit_single
 from concept_audit.training.recipe import Member, Recipe, initial_model
 from concept_audit.training.vae_module import VAEModule
 
@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 TARGET = 0.90  # of the bare loop's images per second
-_COMPILED = ("encoder", "body", "decoder")  # as `fit_single` does
 _SHORT_STEP = 0.5  # seconds
 _SLACK = 1.25  # of the time that a case is expected to take
 _PROFILED = 8  # steps of one more epoch, at most, of a training that was slow
@@ -202,7 +201,7 @@ class _BareLoop:
             self.x = self.x.contiguous(memory_format=torch.channels_last)
         if settings.compile:
             for name, part in model.named_children():
-                if name in _COMPILED:
+                if name in COMPILED:
                     part.compile(dynamic=False)
         self.model: Any = model
         fused = True if settings.is_cuda else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from concept_audit.pipeline.evaluate import Evaluation, evaluate, planned
-from concept_audit.pipeline.fit import fit
+from concept_audit.pipeline.fit import GPU, fit
 from concept_audit.pipeline.plan import Cell
 from concept_audit.pipeline.resume import KeyedCell, cell_key
 from concept_audit.store.keys import canonical_json
@@ -66,6 +66,20 @@ def keyed_cells(cells: Sequence[Cell]) -> list[KeyedCell]:
     return keyed
 
 
+def _check_device(cells: Sequence[Cell]) -> None:
+    accelerators = {str(cell.config["trainer"]["accelerator"]) for cell in cells}
+    if not accelerators & set(GPU):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise CannotBuildError(
+            f"trainer.accelerator={sorted(accelerators & set(GPU))[0]} needs a GPU that torch can "
+            f"use, and there is none (torch {torch.__version__}, built for CUDA "
+            f"{torch.version.cuda}). Use trainer=cpu, or install a CUDA build of torch."
+        )
+
+
 def execute(cells: Sequence[Cell]) -> list[CellResult]:
     """Train what is not trained, evaluate what is not evaluated; failures do not stop the rest.
 
@@ -77,6 +91,7 @@ def execute(cells: Sequence[Cell]) -> list[CellResult]:
         return []
     layout = layout_of(cells[0])
     layout.check_writable()
+    _check_device(cells)
     keyed = keyed_cells(cells)
     unique = {item.key: item for item in keyed}
     jobs = int(cells[0].config["trainer"]["jobs"])

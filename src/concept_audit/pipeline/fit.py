@@ -25,9 +25,10 @@ from concept_audit.store.locks import held_lock, lock_holder
 from concept_audit.store.manifest import new_manifest
 from concept_audit.store.status import is_done, mark_failed, mark_running
 
-__all__ = ["fit"]
+__all__ = ["GPU", "fit"]
 
 _LARGEST_GROUP = 60  # models in one program; more would leave the cache and gain nothing
+GPU = ("gpu", "cuda")  # accelerators that mean a CUDA device
 Report = Callable[[str, float], None]
 
 
@@ -91,7 +92,8 @@ def _train_one(config: Mapping[str, Any], member: Any, dataset: Any, **options: 
         return fit_distributed(member, make_dataset, trainer=trainer, **options)
     from concept_audit.training.families import fit_one
 
-    return fit_one(member, dataset, trainer={**trainer, "devices": 1}, **options)
+    alone = {**trainer, "devices": 1, "strategy": "auto", "sync_batchnorm": False}
+    return fit_one(member, dataset, trainer=alone, **options)
 
 
 def _train(
@@ -119,8 +121,7 @@ def _train(
         mark_running(layout.run_dir(item.key))
     from concept_audit.pipeline.predict import inputs_of, write_run
 
-    gpu = config["trainer"]["accelerator"] == "gpu"
-    device = "cuda" if gpu else "cpu"
+    device = "cuda" if config["trainer"]["accelerator"] in GPU else "cpu"
     inputs = inputs_of(config, members[0].spec, device=device)
 
     def progress(epoch: int, n_epochs: int, losses: Mapping[Any, float]) -> None:
@@ -130,7 +131,7 @@ def _train(
     resume_path = layout.root / "resume" / _group_name(items) / "state.ckpt"
     resume_path.parent.mkdir(parents=True, exist_ok=True)
     if group_key(members[0]) is not None:
-        from concept_audit.training.arithmetic import one_thread
+        from concept_audit.models.arithmetic import one_thread
         from concept_audit.training.bank import train_bank
 
         with one_thread():

@@ -99,7 +99,10 @@ def cell_key(cell: Cell) -> KeyedCell:
     config = cell.config
     kept = keyed_config(config, (*KEY_EXCLUSIONS, *_SWEPT))
     kept["data"] = {key: value for key, value in config["data"].items() if key not in _PLACES}
-    kept["trainer"] = {key: config["trainer"][key] for key in _TRAINER}
+    trainer = config["trainer"]
+    kept["trainer"] = {key: trainer[key] for key in _TRAINER}
+    if trainer["devices"] != 1 and not trainer["sync_batchnorm"]:
+        kept["trainer"]["devices"] = trainer["devices"]  # batch norm sees each one's part
     kept["model"] = _with_contents(config["model"])
     parts = {
         "config": kept,

@@ -31,6 +31,7 @@ __all__ = [
     "to_inputs",
 ]
 
+_ROWS_PER_COPY = 4096
 _RESIDENT_SHARE = 0.25  # of a GPU's free memory that a split's images may take
 
 
@@ -118,7 +119,7 @@ class InputTransform:
 
 def rows_per_pass(dataset: ConceptDataset) -> int:
     """Rows that one forward pass without gradients takes: 4096, fewer of large images."""
-    return max(32, min(4096, 2**26 // max(1, math.prod(dataset.input_shape))))
+    return max(32, min(4096, 2**24 // max(1, math.prod(dataset.input_shape))))
 
 
 def to_inputs(
@@ -155,7 +156,8 @@ class EpochLoader:
         One of `AUGMENTATIONS`; its parameters are drawn for the whole batch, whatever the shard.
     shard : Shard
         Part of each batch that this process takes. Every process makes the same number of steps:
-        where a batch has fewer rows than there are parts, a row fills the place and counts nothing.
+        where a batch has fewer rows than there are parts, a row fills the place and counts nothing
+        in loss or gradient; only the running statistics of a batch norm see it.
     num_workers : int
         Processes that decode a set of files; sets in memory need none.
     """
@@ -203,33 +205,62 @@ class EpochLoader:
             return
         self._c, self._y = self._c.to(device), self._y.to(device)
         images = self.dataset.x
-        if self._inputs is None and type(images) is np.ndarray:
-            free, _ = torch.cuda.mem_get_info(device)
-            size = images[:1].nbytes * len(self.rows)
-            if size <= _RESIDENT_SHARE * free:
-                self._inputs = torch.from_numpy(images[self.rows])
         if self._inputs is not None:
             self._inputs = self._inputs.to(device)
+        elif isinstance(images, np.ndarray):  # also a map of a file
+            free, _ = torch.cuda.mem_get_info(device)
+            if images[:1].nbytes * len(self.rows) <= _RESIDENT_SHARE * free:
+                self._inputs = self._on_device(images, device)
+
+    def _on_device(self, images: NDArray[Any], device: torch.device) -> torch.Tensor:
+        """The split's images as they are stored, copied a block at a time."""
+        kept = torch.empty(
+            (len(self.rows), *images.shape[1:]), dtype=torch.from_numpy(images[:0].copy()).dtype,
+            device=device,
+        )  # fmt: skip
+        for start in range(0, len(self.rows), _ROWS_PER_COPY):
+            rows = self.rows[start : start + _ROWS_PER_COPY]
+            kept[start : start + len(rows)] = torch.from_numpy(images[rows]).to(device)
+        return kept
+
+    def release(self) -> None:
+        """Let go of device memory and workers; Lightning's cycles would keep them for a while."""
+        self._inputs, self._decoder = None, None
+        self._c, self._y = self._c[:0], self._y[:0]
+
+    @property
+    def n_concepts(self) -> int:
+        """Number of annotated concepts."""
+        return self.dataset.n_concepts
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch_size) * self.shard.micro_batches
 
     def __iter__(self) -> Iterator[Batch]:
         pieces = self._pieces()
-        for (part, n_batch, filled, parameters), block in zip(
-            pieces, self._blocks([piece[0] for piece in pieces]), strict=True
+        parts = [piece[0] for piece in pieces]
+        # One copy to the device for the epoch: one a step would make the host wait at each.
+        indices = self._uploaded(parts)
+        draws = [piece[3] for piece in pieces]
+        parameters = [None] * len(pieces) if draws[0] is None else self._uploaded(draws)
+        n_shards = self.shard.world_size * self.shard.micro_batches
+        for (part, n_batch, filled, _), index, drawn, block in zip(
+            pieces, indices, parameters, self._blocks(parts), strict=True
         ):
-            index = torch.from_numpy(part).to(self._c.device)
             n_counted = 0 if filled else len(part)
-            n_shards = self.shard.world_size * self.shard.micro_batches
             yield Batch(
                 self._inputs[index] if block is None and self._inputs is not None else block,
                 self._c[index],
                 self._y[index],
                 n_counted,
                 n_counted * n_shards / n_batch,
-                None if parameters is None else torch.from_numpy(parameters),
+                drawn,
             )
+
+    def _uploaded(self, parts: list[Any]) -> Any:
+        """Arrays of one row per sample as tensors on the device of concepts and labels."""
+        whole = torch.from_numpy(np.concatenate(parts)).to(self._c.device)
+        return whole.split([len(part) for part in parts])
 
     def _pieces(self) -> list[tuple[NDArray[np.int64], int, bool, NDArray[np.float32] | None]]:
         """Positions in the split, rows of the whole batch, whether they only fill, parameters."""
@@ -274,6 +305,7 @@ class EpochLoader:
                 num_workers=self.num_workers,
                 persistent_workers=True,
                 pin_memory=self.device.type == "cuda",
+                generator=torch.Generator(),  # its seeds are not to be taken from the model's noise
             )
         self._parts.rows = [self.rows[part] for part in parts]
         return iter(self._decoder)

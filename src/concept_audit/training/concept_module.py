@@ -64,8 +64,7 @@ class ConceptModule(pl.LightningModule):
         self.register_buffer("pos_weight", pos_weight, persistent=False)
         self.keep_this_epoch = False
         self.optimiser_state: dict[str, Any] | None = None
-        self._interventions: np.random.Generator | None = None
-        self._intervene: torch.Tensor | None = None
+        self._interventions: torch.Tensor | None = None
         self._losses: dict[str, list[torch.Tensor]] = {"train": [], "val": []}
         self._counts: dict[str, list[int]] = {"train": [], "val": []}
         # Gradients of parts that the phase leaves alone are neither computed nor awaited.
@@ -120,7 +119,12 @@ class ConceptModule(pl.LightningModule):
         # Processes that share a batch draw the same interventions, but noise of their own.
         own = f"{name}/{self.global_rank}" if self.global_rank else name
         torch.manual_seed(int(stream(seed, f"torch/{own}", epoch).integers(2**31)))
-        self._interventions = stream(seed, f"interventions/{name}", epoch)
+        self._interventions = None
+        if self.member.p_int > 0:  # all of the epoch's at once: one copy to the device
+            loader = datamodule.train_dataloader()
+            shape = len(loader) // self.micro_batches, loader.n_concepts
+            drawn = stream(seed, f"interventions/{name}", epoch).random(shape) < self.member.p_int
+            self._interventions = torch.from_numpy(drawn).to(self.device)
         masks = stream(seed, f"dropout/{own}", epoch)
         for module in self.model.modules():
             if isinstance(module, SeededDropout):
@@ -131,12 +135,10 @@ class ConceptModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         """Loss of a batch; one intervention mask per batch and concept, shared by its samples."""
-        if batch_idx % self._micro_batches() == 0:
-            self._intervene = None
-            if self.member.p_int > 0 and self._interventions is not None:
-                drawn = self._interventions.random(batch.c.shape[1]) < self.member.p_int
-                self._intervene = torch.from_numpy(drawn).to(batch.c.device)
-        losses = self.losses(batch, self._intervene)
+        intervene = None
+        if self._interventions is not None:
+            intervene = self._interventions[batch_idx // self.micro_batches]
+        losses = self.losses(batch, intervene)
         # Looking at the value here would make a GPU wait: it is judged at the end of the epoch.
         self._losses["train"].append(losses.detach())
         self._counts["train"].append(batch.n_counted)
@@ -184,17 +186,19 @@ class ConceptModule(pl.LightningModule):
         for group in optimiser.param_groups:
             group["lr"] = float(self.rules.lr[0])
 
-    def _micro_batches(self) -> int:
+    @property
+    def micro_batches(self) -> int:
+        """Pieces in which each batch is computed."""
         return int(self.trainer.accumulate_grad_batches)
 
     def _raise_diverged(self, losses: NDArray[np.float64]) -> None:
         """Name the first step whose loss was not finite; of another process, the last step."""
         bad = np.flatnonzero(~np.isfinite(losses))
-        first = int(bad[0]) if len(bad) else len(losses) - 1
-        per_epoch = len(losses) // self._micro_batches()
-        step = self.epoch * per_epoch + first // self._micro_batches()
+        first, value = (int(bad[0]), float(losses[bad[0]])) if len(bad) else (-1, float("nan"))
+        per_epoch = len(losses) // self.micro_batches
+        step = self.epoch * per_epoch + first % len(losses) // self.micro_batches
         raise TrainingDiverged(
-            diverged_message(self.member, self.phase.name, self.epoch, step, float(losses[first]))
+            diverged_message(self.member, self.phase.name, self.epoch, step, value)
         )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

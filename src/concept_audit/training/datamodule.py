@@ -58,7 +58,7 @@ class ConceptDataModule(pl.LightningDataModule):
             phase=phase,
             shuffle=shuffle,
             inputs=inputs.get("train"),
-            augmentation="none" if inputs else augmentation,
+            augmentation="none" if inputs or not dataset.is_image else augmentation,
             shard=shard,
             num_workers=num_workers,
         )
@@ -86,6 +86,11 @@ class ConceptDataModule(pl.LightningDataModule):
         """Keep what fits in the memory of the device."""
         self._train.place(device)
         self._val.place(device)
+
+    def release(self) -> None:
+        """Let go of device memory and workers once the phase is over."""
+        self._train.release()
+        self._val.release()
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Cast, augment and normalise on the device."""

@@ -22,6 +22,7 @@ import torch.multiprocessing
 from concept_audit.data.base import ConceptDataset
 from concept_audit.training.lifeline import leave_at_end_of, lifeline
 from concept_audit.training.recipe import FitResult, Member, Progress, Recipe
+from concept_audit.training.resume_file import remove_resume
 
 __all__ = ["fit_distributed", "process_of"]
 
@@ -111,6 +112,8 @@ def fit_distributed(
             while channel is not None and progress is not None and not channel.empty():
                 progress(*channel.get())
         values = torch.load(result_path, weights_only=True)
+    if resume_path is not None:
+        remove_resume(resume_path)
     return FitResult(member=member, **values)
 
 

@@ -123,7 +123,7 @@ def _codes_of(
 
     def encode(split: str) -> NDArray[Any]:
         draw = stream(member.seed, f"codes/{split}", 0)
-        generator = torch.Generator(device).manual_seed(int(draw.integers(2**31)))
+        generator = torch.Generator().manual_seed(int(draw.integers(2**31)))
         return module_codes(
             ImageRows(dataset.x, dataset.rows(split)),
             lambda x: model.encode(x, code=spec.code, generator=generator),

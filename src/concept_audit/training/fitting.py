@@ -13,9 +13,10 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from concept_audit.data.base import ConceptDataset
-from concept_audit.training.arithmetic import matrix_products
+from concept_audit.models.arithmetic import matrix_products
 from concept_audit.training.batches import Shard
 from concept_audit.training.callbacks import EpochRecorder, cpu_copy
 from concept_audit.training.concept_module import ConceptModule, TrainingDiverged
@@ -35,10 +36,11 @@ from concept_audit.training.recipe import (
 )
 from concept_audit.training.resume_file import read_resume, remove_resume
 from concept_audit.training.rules import EpochRules
+from concept_audit.training.shared_norms import SharedNorms
 
-__all__ = ["fit_single"]
+__all__ = ["COMPILED", "fit_single"]
 
-_COMPILED = ("encoder", "body", "decoder")  # where the time goes; the rest is a layer or two
+COMPILED = ("encoder", "body", "decoder")  # where the time goes; the rest is a layer or two
 
 _QUIET: dict[str, Any] = {
     "accelerator": "cpu",
@@ -158,6 +160,8 @@ def fit_single(
                     },
                 )
             except TrainingDiverged as error:
+                if resume_path is not None and process_of(options)[1] == 1:
+                    remove_resume(resume_path)  # going on from it would end the same way
                 seconds = time.perf_counter() - start
                 return FitResult(member, {}, history, -1, None, seconds, failed=str(error))
     percentiles = None
@@ -166,7 +170,7 @@ def fit_single(
         model.cpu()
         if hasattr(model, "concept_percentiles"):
             model.get_buffer("concept_percentiles").copy_(percentiles)
-    if resume_path is not None:
+    if resume_path is not None and process_of(options)[1] == 1:  # else: once all have ended
         remove_resume(resume_path)
     best = int(rules.best_epoch[0]) if rules is not None else -1
     return FitResult(
@@ -235,17 +239,27 @@ def _fit_phase(
         if hardware.compile:
             torch.compiler.reset()  # graphs of earlier models count towards a limit
             for name, part in model.named_children():
-                if name in _COMPILED:
+                if name in COMPILED:
                     part.compile(dynamic=False)
         model.train()
+        options = dict(trainer_options)
+        if options.pop("sync_batchnorm", False):
+            options["plugins"] = [SharedNorms()]
+        # Not what Slurm or another launcher says: a training's processes are our own.
+        options["plugins"] = [*options.get("plugins", ()), LightningEnvironment()]
         with _quiet_lightning():
             runner = pl.Trainer(
-                **trainer_options,
+                **options,
                 accumulate_grad_batches=hardware.micro_batches,
                 max_epochs=phase.epochs - first_epoch,
                 callbacks=[EpochRecorder(kept, **recording)],
             )
-            runner.fit(module, datamodule=data)
+            try:
+                runner.fit(module, datamodule=data)
+            finally:
+                data.release()
+                for part in model.children():
+                    part._compiled_call_impl = None  # predictions come in batches of other sizes
         if runner.interrupted:
             raise KeyboardInterrupt
         model.cpu()

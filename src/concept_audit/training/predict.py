@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from concept_audit.data.base import ConceptDataset
+from concept_audit.models.arithmetic import matrix_products
 from concept_audit.models.outputs import ModelSpec
 from concept_audit.training.batches import rows_per_pass, to_inputs
 
@@ -72,7 +73,8 @@ def predict(
     batch_size = rows_per_pass(dataset) if batch_size is None else batch_size
     model = model.to(device).eval()
     parts: dict[str, list[NDArray[Any]]] = {}
-    with torch.inference_mode():
+    # Scores are of float32 models, whatever the training allowed itself.
+    with torch.inference_mode(), matrix_products():
         for start in range(0, len(rows), batch_size):
             block = rows[start : start + batch_size]
             x = to_inputs(dataset, block, device)
@@ -115,7 +117,7 @@ def head_callable(
     head: nn.Module = model.get_submodule("head").to(device).eval()
 
     def apply(bottleneck: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode():
+        with torch.inference_mode(), matrix_products():
             values = torch.as_tensor(np.asarray(bottleneck, dtype=np.float32), device=device)
             logits: NDArray[np.float32] = head(values).float().cpu().numpy()
         return logits

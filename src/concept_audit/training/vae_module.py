@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from torch import distributed
 
 from concept_audit.data.base import ConceptDataset
 from concept_audit.models.vae import LatentDiscriminator, VAESpec
@@ -27,9 +26,12 @@ class VAEModule(ConceptModule):
     """One VAE, images channels-last.
 
     The history holds loss, reconstruction, KL and penalty per image, in nats, of the training and
-    the validation split. FactorVAE's critic learns after each step of the VAE, from the codes of
-    all processes. The penalties of ``tc``, ``factor`` and ``dip`` are estimated within what one
-    process holds of a batch, so they depend on how a batch is shared; ``beta`` has none.
+    the validation split. FactorVAE's critic learns after each step of the VAE.
+
+    Raises
+    ------
+    ValueError
+        On several processes for an objective whose penalty is estimated from a whole batch.
     """
 
     loss_names = ("loss", "reconstruction", "kl", "penalty")
@@ -39,7 +41,10 @@ class VAEModule(ConceptModule):
         self.model.to(memory_format=torch.channels_last)
         self.spec = cast(VAESpec, self.member.spec)
         self.critic: LatentDiscriminator | None = None
-        self._codes: torch.Tensor | None = None
+        self._critic_state: dict[str, Any] | None = None
+        self._codes: list[torch.Tensor] = []
+        if self.spec.objective == "autoencoder":  # no gradient reaches it, and DDP would wait
+            self.model.get_submodule("log_variance_head").requires_grad_(False)
         if self.spec.objective == "factor":
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.member.seed)
@@ -48,27 +53,36 @@ class VAEModule(ConceptModule):
                 self.critic.parameters(), lr=_CRITIC_LR, betas=_CRITIC_BETAS
             )
 
+    def on_fit_start(self) -> None:
+        """Refuse what cannot be shared; give the critic its state where it now is."""
+        super().on_fit_start()
+        if self.trainer.world_size > 1 and self.spec.objective not in ("beta", "autoencoder"):
+            raise ValueError(
+                f"objective {self.spec.objective!r} estimates its penalty from a whole batch, "
+                f"which {self.trainer.world_size} devices would share. Set trainer.devices=1."
+            )
+        if self._critic_state is not None:
+            self._critic_optimiser.load_state_dict(self._critic_state)
+            self._critic_state = None
+
     def losses(self, batch: Batch, intervene: torch.Tensor | None = None) -> torch.Tensor:
         """Loss, reconstruction, KL and penalty of a batch, averaged over its images (4,)."""
         x = batch.x.contiguous(memory_format=torch.channels_last)
         output = self.model(x)
-        self._codes = output.codes.detach()
+        if self.critic is not None and self.training:
+            self._codes.append(output.codes.detach())
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         n_train = len(datamodule.train_dataloader().rows)
         return torch.stack(self.spec.loss(output, x, n_train=n_train, discriminator=self.critic))
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """One step of FactorVAE's critic on the codes of the batch."""
-        if self.critic is None or self._codes is None:
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """One step of FactorVAE's critic on the codes of the batch, once all its pieces are in."""
+        if self.critic is None or (batch_idx + 1) % self.micro_batches:
             return
         self._critic_optimiser.zero_grad()
-        discriminator_loss(self.critic, self._codes).backward()
-        if self.trainer.world_size > 1:
-            for parameter in self.critic.parameters():
-                if parameter.grad is not None:
-                    distributed.all_reduce(parameter.grad)
-                    parameter.grad.div_(self.trainer.world_size)
+        discriminator_loss(self.critic, torch.cat(self._codes)).backward()
         self._critic_optimiser.step()
+        self._codes.clear()
 
     def extra_state(self) -> dict[str, Any]:
         """Weights and optimiser of the critic."""
@@ -83,7 +97,7 @@ class VAEModule(ConceptModule):
         """Continue from `extra_state`."""
         if self.critic is not None:
             self.critic.load_state_dict(state["critic"])
-            self._critic_optimiser.load_state_dict(state["critic_optimiser"])
+            self._critic_state = state["critic_optimiser"]  # its tensors follow the critic
 
 
 def fit_vae(member: Member, dataset: ConceptDataset, **options: Any) -> FitResult:
