@@ -39,19 +39,18 @@ def _search(
     strip_x: Any, strip_y: Any, low: int, up: int, down: int, high: int, x: float, y: float,
     best: Any, kth: float,
 ) -> float:  # fmt: skip
-    """Offer one strip's points, upwards from `up` and downwards from `down`, to `best`."""
-    while up < high:
-        gap = strip_y[up] - y
-        if gap >= kth:
-            break
-        kth = _offer(best, max(gap, abs(strip_x[up] - x)))
-        up += 1
-    while down >= low:
-        gap = y - strip_y[down]
-        if gap >= kth:
-            break
-        kth = _offer(best, max(gap, abs(strip_x[down] - x)))
-        down -= 1
+    """Offer one strip's points, upwards from `up` and downwards from `down`, nearer ones first."""
+    gap_up = strip_y[up] - y if up < high else np.inf
+    gap_down = y - strip_y[down] if down >= low else np.inf
+    while min(gap_up, gap_down) < kth:
+        if gap_up < gap_down:
+            kth = _offer(best, max(gap_up, abs(strip_x[up] - x)))
+            up += 1
+            gap_up = strip_y[up] - y if up < high else np.inf
+        else:
+            kth = _offer(best, max(gap_down, abs(strip_x[down] - x)))
+            down -= 1
+            gap_down = y - strip_y[down] if down >= low else np.inf
     return kth
 
 

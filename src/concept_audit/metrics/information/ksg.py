@@ -81,11 +81,11 @@ def sort_columns(matrix: Float[NDArray, "n k"]) -> SortedColumns:
 
 
 def _strip_shift(n: int) -> int:
-    """Binary logarithm of the strip width: the power of two nearest to 2 sqrt(n).
+    """Binary logarithm of the strip width: the power of two nearest to sqrt(n).
 
-    Narrower strips cost two to four times as much on saturated data, wider ones gain nothing.
+    Strips of half or twice that width cost up to a fifth more, by kind of data.
     """
-    return max(1, round(math.log2(max(n, 2)) / 2 + 1))
+    return max(1, round(math.log2(max(n, 2)) / 2))
 
 
 def reach_counts(values: Float[NDArray, " n"], radius: Float[NDArray, " n"]) -> Int[NDArray, " n"]:
