@@ -1,0 +1,1 @@
+"""Figures of the DCI-ES paper, one module each."""

@@ -1,0 +1,1 @@
+"""Tables of the DCI-ES paper, one module each."""
