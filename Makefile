@@ -14,7 +14,7 @@ DEV_STAMP := $(VENV)/.dev-installed
 OPTIONS := profile=$(PROFILE) $(if $(LAUNCHER),hydra/launcher=$(LAUNCHER)) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce leakage cbx figures report list test lint format bench lock clean
+.PHONY: help reproduce leakage dci_es cbx figures report list test lint format bench lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z_/%]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-22s %s\n", $$1, $$2}'
@@ -47,6 +47,12 @@ leakage: $(RUN_STAMP)  ## the leakage paper alone
 
 cbx: $(RUN_STAMP)  ## the council paper alone, by offline judges; also outputs/leaderboard/index.html
 	$(BIN)/concept-audit reproduce paper=$@ $(OPTIONS)
+
+dci_es: $(RUN_STAMP)  ## the DCI-ES paper alone
+	$(BIN)/concept-audit reproduce paper=$@ $(OPTIONS)
+
+dci_es/%: $(RUN_STAMP)
+	$(BIN)/concept-audit run experiment=$@ $(OPTIONS)
 
 cbx/%: $(RUN_STAMP)
 	$(BIN)/concept-audit run experiment=$@ $(OPTIONS)

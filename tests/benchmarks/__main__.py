@@ -100,7 +100,8 @@ def main() -> int:
         (FOLDER / "README.md").write_text(
             "# Measured against the named peers\n\n"
             "Rewritten by `make bench` (`python tests/benchmarks`). One thread, medians of at "
-            "least five where not stated, both sides in the same run: quote ratios, not times.\n\n"
+            "least five where not stated, both sides in the same run: quote ratios, not times. "
+            "Information estimators by processor time, two cores by the clock on the wall.\n\n"
             f"{table}\n\n"
             f"{processor()}, Python {platform.python_version()}, "
             f"{time.strftime('%Y-%m-%d')}, {time.perf_counter() - start:.0f} s.\n"
