@@ -58,6 +58,23 @@ def test_mpi3d_stand_in_has_the_light_of_real_images(samples_dir):
     assert abs(drawn.std() - sheet.std()) < 6
 
 
+def test_the_mpi3d_object_stays_in_the_frame_at_every_position_and_height():
+    positions = [(turn, lift) for turn in range(40) for lift in range(40)]
+    for radius in standin_mpi3d._OBJECT_RADII:
+        outer = radius / np.cos(np.pi / 16)  # around the cylinder, which holds all other shapes
+        corners = []
+        for turn, lift in positions:
+            axis = standin_mpi3d._axis(turn, lift)
+            tip = standin_mpi3d._POLE_TOP + standin_mpi3d._ARM_LENGTH * axis
+            corners.append(prism(tip, axis, 2 * radius, 16, outer, outer, part=0).corners)
+        for height in range(3):
+            camera = standin_mpi3d._camera(height)
+            seen = (np.array(corners) - camera.position) @ camera.axes.T
+            places = seen[..., :2] / seen[..., 2:] * camera.focal + 0.5  # the frame is 0..1
+            inside = ((places >= 0) & (places <= 1)).all(axis=(1, 2))
+            assert inside.mean() >= 0.995
+
+
 @pytest.mark.parametrize("module", [standin_mpi3d, standin_cars3d])
 def test_drawing_does_not_depend_on_order_or_company(module):
     rows = np.random.default_rng(0).choice(module.GRID.n_rows, size=8, replace=False)

@@ -26,7 +26,7 @@ from concept_audit.store.atomic import atomic_path
 
 __all__ = ["GENERATOR", "GRID", "geometry_of", "render", "write_official"]
 
-GENERATOR = "mpi3d-raycast-1"
+GENERATOR = "mpi3d-raycast-2"
 GRID = FactorGrid(
     names=(
         "object_colour",
@@ -54,9 +54,13 @@ _OVERSAMPLING = 2
 _FOCAL_PX = 80.0
 _CAMERA_HEIGHTS = (2.6, 1.9, 1.1)  # top, centre, bottom
 _CAMERA_DISTANCE = 2.6
-_TARGET = np.array([0.0, 0.0, 0.45])
+# All cameras aim near the top of the pole, about which the object turns. So it stays in the frame
+# at every position, where an aim at half the pole cuts it off at the two lower heights. And as in
+# the real images the foot of the pole stands three quarters down the frame.
+_TARGET = np.array([0.0, 0.0, 0.75])
 _FLOOR_RADIUS, _RING_RADIUS = 2.9, 3.7
 _POLE_RADIUS, _POLE_HEIGHT, _COLLAR_RADIUS, _COLLAR_HEIGHT = 0.085, 0.84, 0.17, 0.06
+_POLE_TOP = np.array([0.0, 0.0, _POLE_HEIGHT])
 _ARM_RADIUS, _ARM_LENGTH = 0.022, 0.52
 _OBJECT_RADII = (0.10, 0.155)
 _TAPER = 0.02
@@ -69,7 +73,7 @@ _OBJECT_RGB = np.array([
 ])  # fmt: skip
 # Purple, sea green, salmon.
 _RING_RGB = np.array([[0.36, 0.31, 0.58], [0.27, 0.44, 0.41], [0.47, 0.35, 0.34]])
-_FLOOR_RGB = np.array([0.135, 0.175, 0.15])
+_FLOOR_RGB = np.array([0.145, 0.205, 0.16])
 _BACKDROP_RGB = np.array([0.035, 0.055, 0.042])
 _METAL_RGB = np.array([0.06, 0.08, 0.065])
 _POLE, _ARM, _OBJECT = range(3)
@@ -126,6 +130,13 @@ def _downsampled(colours: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.rint(np.clip(blocks.mean(axis=(-4, -2)), 0, 1) * 255).astype(np.uint8)
 
 
+def _axis(horizontal: int, vertical: int) -> NDArray[np.float64]:
+    """Unit vector from the top of the pole along the arm."""
+    turn = np.pi * horizontal / 39
+    lift = np.radians(-85 + 170 * vertical / 39)
+    return np.array([np.sin(lift) * np.cos(turn), -np.sin(lift) * np.sin(turn), np.cos(lift)])
+
+
 def _object(
     shape: int, radius: float, tip: NDArray[np.float64], axis: NDArray[np.float64]
 ) -> Solid | Sphere:
@@ -143,15 +154,10 @@ def _draw(
     """Window of pixels that arm and object touch; part and shade of its sub-pixels."""
     camera = _camera(height)
     rays, stage, _ = _stage(height)
-    turn = np.pi * horizontal / 39
-    lift = np.radians(-85 + 170 * vertical / 39)
-    axis = np.array([
-        np.sin(lift) * np.cos(turn), -np.sin(lift) * np.sin(turn), np.cos(lift)
-    ])  # fmt: skip
-    base = np.array([0.0, 0.0, _POLE_HEIGHT])
+    axis = _axis(horizontal, vertical)
     parts = [
-        prism(base, axis, _ARM_LENGTH, 8, _ARM_RADIUS, _ARM_RADIUS, part=_ARM),
-        _object(shape, _OBJECT_RADII[size], base + _ARM_LENGTH * axis, axis),
+        prism(_POLE_TOP, axis, _ARM_LENGTH, 8, _ARM_RADIUS, _ARM_RADIUS, part=_ARM),
+        _object(shape, _OBJECT_RADII[size], _POLE_TOP + _ARM_LENGTH * axis, axis),
     ]
     moving = Surface(stage.distance.copy(), stage.part.copy(), stage.normal.copy())
     lines, columns = cast(camera, rays, parts, moving)
