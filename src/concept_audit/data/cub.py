@@ -205,8 +205,20 @@ def frequent_attributes(
     return np.flatnonzero(majority.sum(axis=0) >= min_class_count)
 
 
+def _some(names: list[str]) -> str:
+    """The first five of some names, and how many more there are."""
+    shown = ", ".join(names[:5]) or "none"
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 def _selected(
-    tables: CubTables, majority: NDArray[np.int64], selection: str, min_class_count: int, root: Path
+    tables: CubTables,
+    majority: NDArray[np.int64],
+    selection: str,
+    min_class_count: int,
+    root: Path,
+    *,
+    standin: bool,
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Positions of the concepts, and a note where rule and published list differ."""
     by_rule = frequent_attributes(majority, min_class_count=min_class_count)
@@ -234,9 +246,14 @@ def _selected(
     if not lost and not gained:
         return published, ()
     difference = (
-        f"the rule (majority in at least {min_class_count} classes) lacks {lost} of the "
-        f"published 112 and adds {gained}"
+        f"the rule (majority in at least {min_class_count} classes) lacks {_some(lost)} of the "
+        f"published 112 and adds {_some(gained)}"
     )
+    if selection == "checked" and standin:
+        raise ValueError(
+            f"selection=checked is for the official files: {difference}, as the attributes of the "
+            "drawn birds are made up. Use selection=rule or published for the stand-in."
+        )
     if selection == "checked":
         raise _fault(
             root, "attribute files from which the rule gives the published 112", difference
@@ -307,7 +324,9 @@ def cub(
         root = standin_cub.ensure_miniature(folder / "processed" / "cub_standin")
     tables = read_tables(root)
     majority = class_majority(tables)
-    positions, notes = _selected(tables, majority, selection, min_class_count, root)
+    positions, notes = _selected(
+        tables, majority, selection, min_class_count, root, standin=standin
+    )
     positions = _kept_groups(positions, tables.attribute_names, n_groups, split_seed)
     rows = np.arange(len(tables.paths))
     if max_samples is not None and max_samples < len(rows):

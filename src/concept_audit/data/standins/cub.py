@@ -19,7 +19,7 @@ from concept_audit.data.standins.miniature import ensure_folder, soft_background
 
 __all__ = ["GENERATOR", "ensure_miniature", "write_miniature"]
 
-GENERATOR = "cub-miniature-1"
+GENERATOR = "cub-miniature-2"
 _GROUPS = tuple(dict.fromkeys(map(group_of, ATTRIBUTE_NAMES)))
 _MEMBERS = {
     group: tuple(i for i, name in enumerate(ATTRIBUTE_NAMES) if group_of(name) == group)
@@ -33,6 +33,13 @@ _RGB = {
     "pink": (240, 150, 180), "orange": (240, 140, 40), "black": (25, 25, 28),
     "white": (245, 245, 240), "red": (205, 40, 40), "buff": (220, 190, 140),
 }  # fmt: skip
+# How far tail, head without bill, crest and foot reach from the middle of the body. The middle
+# square of a picture, all that a loader keeps of it, has _UNITS along an edge for a bird of scale 1, so
+# that the largest one, of scale 1.12 * 1.05, lies inside.
+_TAIL_REACH, _HEAD_REACH = 30.0, 22.0
+_CREST_REACH, _FOOT_REACH = 24.0, 20.0
+_UNITS = 79.0
+_BILL_REACH = {"shorter_than_head": 5.0, "about_the_same_as_head": 9.0, "longer_than_head": 13.0}
 _BODY_SCALES = {"very_small": 0.62, "small": 0.74, "medium": 0.86, "large": 1.0, "very_large": 1.12}
 
 
@@ -73,6 +80,14 @@ def _pattern(
         )
 
 
+def _placed(
+    length: int, side: int, before: float, after: float, draw: np.random.Generator
+) -> float:
+    """Place with `before` and `after` pixels around it in the middle `side` of `length` pixels."""
+    free = (side - 2 - before - after) / 2  # on either side, one pixel of the rim aside
+    return (length + before - after) / 2 + draw.uniform(-1, 1) * min(free, 0.05 * side)
+
+
 def _draw_bird(
     values: dict[str, str], size: tuple[int, int], draw: np.random.Generator
 ) -> Image.Image:
@@ -84,9 +99,11 @@ def _draw_bird(
     picture = soft_background(size, low, high, draw)
     canvas = ImageDraw.Draw(picture)
     scale = _BODY_SCALES[values["size"].partition("_(")[0]] * draw.uniform(0.95, 1.05)
-    unit = height / 60 * scale
-    x = width * 0.48 + draw.uniform(-0.03, 0.03) * width
-    y = height * 0.54 + draw.uniform(-0.03, 0.03) * height
+    side = min(size)
+    unit = side / _UNITS * scale
+    bill = _BILL_REACH[values["bill_length"]]
+    x = _placed(width, side, _TAIL_REACH * unit, (_HEAD_REACH + bill) * unit, draw)
+    y = _placed(height, side, _CREST_REACH * unit, _FOOT_REACH * unit, draw)
 
     def ellipse(cx: float, cy: float, rx: float, ry: float, colour: str) -> tuple[float, ...]:
         box = (
@@ -106,13 +123,13 @@ def _draw_bird(
             (x + leg * unit, y + 9 * unit, x + leg * unit, y + 20 * unit),
             fill=_RGB[values["leg_color"]], width=max(2, round(1.4 * unit)),
         )  # fmt: skip
-    fork = {"forked_tail": -6.0, "notched_tail": -3.0, "pointed_tail": 5.0}
+    fork = {"forked_tail": -6.0, "notched_tail": -3.0, "pointed_tail": 4.0}
     notch = fork.get(values["tail_shape"], 0.0)
     spread = 7.0 if values["tail_shape"] == "fan-shaped_tail" else 4.0
-    tail = [(-14, -4), (-29, -spread - 3), (-29 - notch, -2), (-29, spread - 2), (-13, 3)]
+    tail = [(-14, -4), (-26, -spread - 3), (-26 - notch, -2), (-26, spread - 2), (-13, 3)]
     polygon(tail, values["upper_tail_color"])
-    polygon([(-14, 2), (-27, 2), (-25, 5), (-12, 6)], values["under_tail_color"])
-    _pattern(canvas, (x - 29 * unit, y - 6 * unit, x - 14 * unit, y + 4 * unit),
+    polygon([(-14, 2), (-24, 2), (-22, 5), (-12, 6)], values["under_tail_color"])
+    _pattern(canvas, (x - 26 * unit, y - 6 * unit, x - 14 * unit, y + 4 * unit),
              values["tail_pattern"], unit)  # fmt: skip
     ellipse(0, -1, 17, 11, values["back_color"])
     belly = ellipse(1, 3, 14, 7.5, values["belly_color"])
@@ -138,13 +155,13 @@ def _draw_bird(
     if values["head_pattern"] == "eyering":
         ellipse(18, -12.5, 2.8, 2.8, "white")
     ellipse(18, -12.5, 1.7, 1.7, values["eye_color"])
-    reach = {"shorter_than_head": 6.0, "about_the_same_as_head": 10.0, "longer_than_head": 16.0}[
-        values["bill_length"]
-    ]
     thickness = {"cone": 3.4, "hooked": 2.6, "hooked_seabird": 3.0, "needle": 0.9, "dagger": 1.8}
     half = thickness.get(values["bill_shape"], 2.2)
     droop = 2.5 if values["bill_shape"].startswith(("hooked", "curved")) else 0.0
-    polygon([(22, -11 - half), (22 + reach, -10.5 + droop), (22, -10 + half)], values["bill_color"])
+    polygon(
+        [(22, -11 - half), (_HEAD_REACH + bill, -10.5 + droop), (22, -10 + half)],
+        values["bill_color"],
+    )
     flipped = draw.uniform() < 0.5
     return picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flipped else picture
 
