@@ -171,11 +171,13 @@ def test_explicitness_is_taken_over_the_capacities_of_all_representations():
 
 def test_explicitness_of_a_useless_representation_comes_with_its_warning():
     rows = _curve("a", [1.0, 1.0], [0.0, 2.0], model="vae")
+    rows = [{**row, "note": "the encoder is random"} for row in rows]
     rows += _curve("b", [0.5, 0.4], [0.0, 0.0], model="raw_pixels")
     result = compare(rows_frame(rows), ["explicitness"])
     found = result[(result["metric"] == "explicitness_mlp") & (result["scope"] == "run")]
     found = found[found["repeat"].isna() & (found["target"] == "mean")].set_index("run_key")
     assert found.loc["a", "value"] == 1.0
+    assert found.loc["a", "note"].startswith("the encoder is random; E = 1.00")
     assert "a representation that holds nothing has E = 1" in found.loc["a", "note"]
     assert "no probe of this ladder has more parameters" in found.loc["b", "note"]
 

@@ -229,10 +229,25 @@ def test_capacity_can_be_chosen_on_validation_rows():
 
 
 def test_few_orders_of_many_codes_are_noted():
-    run = Run(lambda z: np.tile(labels(z), 5))  # 15 codes: too many to enumerate
     rows = dci_es_rff(
-        run, features=[4, 8], sage_permutations=4, sage_rows=8, sage_background=2, repeats=1,
-        device="cpu",
+        Run(lambda z: np.tile(labels(z), 22)), features=[4, 8], sage_permutations=4, sage_rows=8,
+        sage_background=2, repeats=1, device="cpu",
     )  # fmt: skip
     note = next(row["note"] for row in rows if row["metric"] == "disentanglement_rff")
-    assert "SAGE values of 15 codes from 4 orders at most" in note
+    assert "SAGE values of 66 codes from 4 orders at most" in note
+
+
+def test_two_fits_give_no_interval_and_three_do():
+    def interval(repeats):
+        rows = dci_es_random_forest(Run(noisy), **FOREST, repeats=repeats)
+        (row,) = [
+            row for row in rows
+            if row["metric"] == "completeness_random_forest" and row["target"] == "mean"
+            and row.get("repeat") is None
+        ]  # fmt: skip
+        assert row["n_runs"] == repeats
+        return row.get("low"), row.get("high")
+
+    assert interval(2) == (None, None)
+    low, high = interval(3)
+    assert low < high

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from concept_audit.metrics import leakage_criterion, mean_interval, pooled_pearson
 from concept_audit.metrics.explicitness import explicitness, shared_capacity_range
-from concept_audit.pipeline.evaluations.rows import repeated
+from concept_audit.pipeline.evaluations.dci_es import repeated_fits
 from concept_audit.store.results import rows_frame
 
 __all__ = ["COMPARISONS", "SETTING", "compare"]
@@ -235,6 +235,7 @@ def _explicitness(rows: pd.DataFrame, probe: str) -> list[dict[str, Any]]:
     for (key, _), (first, names, curve, chance) in curves.items():
         scores: dict[str, float] = dict.fromkeys(["mean", *names], np.nan)
         note = _NO_RANGE
+        known = "" if pd.isna(first["note"]) else str(first["note"])
         if shared[0] < shared[1]:
             found = explicitness(curve, capacity_range=shared, baseline=chance)
             scores = {"mean": found.mean, **dict(zip(names, found.per_factor, strict=True))}
@@ -245,14 +246,14 @@ def _explicitness(rows: pd.DataFrame, probe: str) -> list[dict[str, Any]]:
             "step": None,
             "low": None,
             "high": None,
-            "note": note or None,
+            "note": "; ".join([text for text in (known, note) if text]) or None,
         }
         by_run.setdefault(key, []).extend(
             {**row, "target": target, "value": float(value)} for target, value in scores.items()
         )
     for members in by_run.values():  # what one seed warns of is said of the run
         warned = next((member["note"] for member in members if member["note"]), None)
-        result += repeated([{**member, "note": warned} for member in members])
+        result += repeated_fits([{**member, "note": warned} for member in members])
     return result
 
 

@@ -17,6 +17,7 @@ from concept_audit.pipeline import dci_es_claims
 from concept_audit.pipeline.artefacts import draw_all, paper_values, rows_of
 from concept_audit.pipeline.claims import check_claims
 from concept_audit.pipeline.plan import config_dir, experiment_names
+from concept_audit.pipeline.results_table import write_results_table
 from concept_audit.pipeline.runs import StoredRun
 from concept_audit.reporting.against_paper import VERDICT_RULES, judge_share
 from concept_audit.reporting.document import (
@@ -40,7 +41,6 @@ from concept_audit.reporting.tables.unprinted import setting_label
 from concept_audit.store.atomic import write_text
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.locks import held_lock
-from concept_audit.store.results import collect, write_results
 
 __all__ = ["artefact_of", "main", "write"]
 
@@ -78,7 +78,7 @@ _PAPERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "features, depth for forests. With 183 classes (Cars3D) narrow MLPs have fewer "
             "parameters than the linear probe; their capacity counts as 0.",
             "Intervals and bands here are over fits of the probes to one trained representation, "
-            "not over trainings.",
+            "not over trainings; two fits give no interval.",
             "Profiles embedded and smoke draw stand-ins of both data sets, few images, and train "
             "VAEs for a few epochs, so the learnt codes are poor. Ladders are short, codes are "
             "standardised for the neural probes (the authors' are not), forests are offered all "
@@ -227,7 +227,7 @@ def _provenance(
 
 
 def write(layout: OutputLayout) -> None:
-    """Write `report/index.html`, `report/report.md` and the collected results table."""
+    """Write `report/index.html` and `report/report.md`."""
     papers, used_by = [], dict[str, list[str]]()
     for paper, (title, citation, introduction) in _PAPERS.items():
         names = experiment_names(paper)
@@ -268,7 +268,6 @@ def write(layout: OutputLayout) -> None:
     with held_lock(layout.report_lock, wait_s=None):
         write_text(layout.report_html, render_html(document))
         write_text(layout.report_markdown, render_markdown(document))
-        write_results(layout, collect(layout, sorted(used_by)))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -289,6 +288,10 @@ def main(argv: Sequence[str]) -> int:
     layout = OutputLayout(options["paths.output_dir"])
     layout.check_writable()
     names = [name for name in experiment_names() if layout.members(*name.split("/"))]
+    rows = write_results_table(layout)
+    if not names and not rows.empty:
+        print(f"{rows['run_key'].nunique()} runs of no figure or table: {layout.results_csv}")
+        return 0
     if not names:
         print(
             f"concept-audit report: nothing is stored under {layout.root}. "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -114,3 +116,16 @@ def test_a_class_without_training_rows_gets_probability_zero():
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         RandomForestProbes(**options)
+
+
+def test_a_split_without_gain_does_not_make_an_importance_negative():
+    # Two splits: the root gains 1, its left child "gains" -1e-17 by rounding.
+    tree = SimpleNamespace(
+        children_left=np.array([1, 3, -1, -1, -1]),
+        children_right=np.array([2, 4, -1, -1, -1]),
+        feature=np.array([0, 1, -2, -2, -2]),
+        weighted_n_node_samples=np.array([4.0, 2.0, 2.0, 1.0, 1.0]),
+        impurity=np.array([0.25, 0.0, 0.0, 1e-17, 0.0]),
+    )
+    found = random_forest._importances_at(tree, np.array([1, 2]), 2)
+    assert found.tolist() == [[1.0, 0.0], [1.0, 0.0]]

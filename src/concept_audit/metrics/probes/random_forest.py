@@ -46,6 +46,7 @@ def _importances_at(tree: Any, depths: NDArray[np.int64], n_codes: int) -> NDArr
     weighted = weight * tree.impurity
     inner = np.flatnonzero(left >= 0)
     gain = weighted[inner] - weighted[left[inner]] - weighted[right[inner]]
+    gain = np.maximum(gain, 0.0)  # a split of no gain can come out as -1e-17
     depth = _depth_of_nodes(left, right)[inner]
     result = np.zeros((len(depths), n_codes))
     for t, limit in enumerate(depths):

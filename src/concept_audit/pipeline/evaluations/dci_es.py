@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from concept_audit.pipeline.evaluations.rows import EvaluatedRun, Row, needs, repeated, row
 
-__all__ = ["dci_es_mlp", "dci_es_random_forest", "dci_es_rff"]
+__all__ = ["dci_es_mlp", "dci_es_random_forest", "dci_es_rff", "repeated_fits"]
 
 # E is not taken from here: it needs the capacities of other runs, and `compare` adds it.
 _ANY_RANGE = (0.0, 1e12)
+_FEW_PLAYERS = 64  # SAGE of so many codes meets its threshold soon; `sage_permutations` is for more
 _SPLITS = ("train", "val", "test")
 MaxFeatures = Literal["sqrt"] | float | None
 
@@ -204,6 +205,11 @@ class _Data:
                 f"pixels are averaged over blocks to {pixel_grid} x {pixel_grid} before probing"
             )
 
+    @property
+    def n_players(self) -> int:
+        """Codes, or groups of them, whose SAGE values are taken."""
+        return self.n_codes if self.groups is None else len(np.unique(self.groups))
+
     def _pixels(self, codes: NDArray[Any], grid: int | None) -> NDArray[Any]:
         """Pixels, averaged to `grid` x `grid` if given; SAGE takes them by 16 x 16 superpixels."""
         channels, side = _image_shape(codes.shape[1])
@@ -263,6 +269,8 @@ def _score(
 
     if select_on not in ("test", "val"):
         raise ValueError(f"select_on must be 'test' or 'val', got {select_on!r}.")
+    if data.n_players <= _FEW_PLAYERS:
+        options.pop("sage_permutations", None)
     with warnings.catch_warnings():  # factors are classes because the data set says so
         warnings.filterwarnings("ignore", message="The number of unique classes")
         scores = dci_es(
@@ -321,7 +329,7 @@ def _score(
                 row(f"loss_{name}", loss, target=factor, **step)
                 for factor, loss in zip(data.factor_names, values, strict=True)
             ]
-    rows = [*repeated(rows), *chosen, *losses, *_mean_and_deviation(losses)]
+    rows = [*repeated_fits(rows), *chosen, *losses, *_mean_and_deviation(losses)]
     for metric, per_factor in (
         ("completeness", scores.C_per_factor),
         ("informativeness_chance_corrected", scores.I_chance_corrected),
@@ -339,6 +347,19 @@ def _score(
     ]
     relative = representation_size(data.size, data.n_factors)
     return [*rows, row(f"size_{name}", relative, **noted)]
+
+
+def repeated_fits(rows: Sequence[Row]) -> list[Row]:
+    """The rows, and their means over fits of the probes with intervals, from three fits on.
+
+    The t interval of two fits is 12.7 standard errors wide, beyond the range of the scores.
+    """
+    result = repeated(rows)
+    for item in result[len(rows) :]:
+        if item["n_runs"] < 3:
+            item.pop("low", None)
+            item.pop("high", None)
+    return result
 
 
 def _mean_and_deviation(losses: Sequence[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
 from concept_audit.reporting.panels import curve, grid, legend, panel_title
 from concept_audit.reporting.representations import (
@@ -60,6 +60,8 @@ def draw(rows: pd.DataFrame) -> Figure:
                 _curve(panel, part[part["model"] == model], probe, model)
             if probe == "rff":
                 _feature_ticks(panel, part)
+            elif probe == "random_forest":
+                panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
             if setting is shown[-1]:
                 panel.set_xlabel(_X_LABELS[probe])
         line[0].set_ylabel("test loss, mean over factors\n(1 − accuracy or 1 − R², unitless)")
