@@ -8,12 +8,25 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from concept_audit.store.layout import OutputLayout
+
 __all__ = ["DrawAfterSweep"]
 
 
 # Each cell is a job of its own in processes of this machine: a missing dataset would be reported by
 # every one of them, with a stack trace. On a cluster the data may be elsewhere.
 _LOCAL_LAUNCHERS = ("BasicLauncher", "JoblibLauncher")
+
+
+def _print_table(layout: OutputLayout, overrides: list[str]) -> None:
+    from concept_audit.pipeline.execute import keyed_cells
+    from concept_audit.pipeline.plan import expand
+    from concept_audit.pipeline.results_table import write_results_table
+    from concept_audit.pipeline.summary import sweep_lines
+
+    rows = write_results_table(layout)
+    runs = [(item.key, item.cell.overrides) for item in keyed_cells(expand(overrides))]
+    print("\n" + "\n".join(sweep_lines(layout, rows, runs)))
 
 
 class DrawAfterSweep(Callback):
@@ -31,7 +44,6 @@ class DrawAfterSweep(Callback):
         from concept_audit.pipeline.execute import keyed_cells
         from concept_audit.pipeline.plan import expand
         from concept_audit.pipeline.run import stop
-        from concept_audit.store.layout import OutputLayout
 
         layout = OutputLayout(config.paths.output_dir)
         try:
@@ -44,13 +56,13 @@ class DrawAfterSweep(Callback):
             clear_members(layout, config.experiment_name)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Draw the artefact from the rows that the cells left."""
-        if not config.experiment_name:
-            return
+        """Draw the artefact from the rows that the cells left, or print a table of them."""
         from concept_audit.pipeline.artefacts import draw_artefact
-        from concept_audit.store.layout import OutputLayout
 
         layout = OutputLayout(config.paths.output_dir)
+        if not config.experiment_name:
+            _print_table(layout, [str(text) for text in config.hydra.overrides.task])
+            return
         artefact: Any = OmegaConf.to_container(config.artefact, resolve=True)
         drawn = draw_artefact(layout, config.experiment_name, artefact)
         paper, stem = config.experiment_name.split("/")

@@ -83,8 +83,8 @@ _PAPERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "VAEs for a few epochs, so the learnt codes are poor. Ladders are short, codes are "
             "standardised for the neural probes (the authors' are not), forests are offered all "
             "codes of small representations at a split (the authors' sqrt(L)), and pixels are "
-            "averaged to 16 x 16. These numbers show how labels, noise and mixing behave; they are "
-            "no evidence about the networks on the original images.",
+            "averaged to 16 x 16. Numbers and verdicts on claims show how labels, noise and mixing "
+            "behave on the stand-ins; they are no evidence about networks on the original images.",
         ),
     ),
     "cbx": (

@@ -121,6 +121,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     from concept_audit.pipeline import report, tracking
     from concept_audit.pipeline.execute import CannotBuildError
+    from concept_audit.pipeline.results_table import write_results_table
     from concept_audit.store.layout import OutputNotWritableError
 
     given = dict(text.split("=", 1) for text in overrides if "=" in text)
@@ -140,5 +141,6 @@ def main(argv: Sequence[str]) -> int:
             return 1
         report.write(layout)
         tracking.sync(layout, logger)
+    write_results_table(layout)
     print(f"report: {layout.report_html}")
     return 0 if good else 1

@@ -61,20 +61,14 @@ def run_one(config: DictConfig) -> str:
     return str(result.key)
 
 
-def _print_summary(key: str, output_dir: str) -> None:
+def _print_summary(config: DictConfig, key: str) -> None:
+    from concept_audit.pipeline.summary import run_lines
     from concept_audit.store.layout import OutputLayout
-    from concept_audit.store.results import collect
 
-    layout = OutputLayout(output_dir)
-    rows = collect(layout, [key])
-    rows = rows[rows["repeat"].isna() & rows["target"].isin(["mean", "random"])]
-    print(f"\nrun {key}: {layout.run_dir(key)}")
-    for row in rows.to_dict("records"):
-        step = "" if row["step"] != row["step"] else f" after {row['step']:g} interventions"
-        spread = "" if row["low"] != row["low"] else f"  [{row['low']:.4f}, {row['high']:.4f}]"
-        print(f"  {row['metric'] + step:<48} {row['value']:.4f}{spread}")
-    place = "" if output_dir == "outputs" else f" paths.output_dir={output_dir}"
-    print(f"\nPictures of it: concept-audit show run={key[:8]}{place}")
+    target = str(config.model.spec._target_)
+    trained = not target.startswith("concept_audit.models.representation_specs.")
+    layout = OutputLayout(config.paths.output_dir)
+    print("\n" + "\n".join(run_lines(layout, key, has_pictures=trained)))
 
 
 @hydra.main(version_base="1.3", config_path=None, config_name="run")
@@ -90,7 +84,7 @@ def _app(config: DictConfig) -> str:
         raise SystemExit(1) from None  # the table has said why; a stack trace would bury it
     except (ValueError, OSError) as error:  # data or model that cannot be built
         stop(error)
-    _print_summary(key, config.paths.output_dir)
+    _print_summary(config, key)
     return key
 
 
