@@ -11,7 +11,7 @@ from concept_audit.pipeline.execute import CannotBuildError, keyed_cells
 from concept_audit.pipeline.plan import expand
 
 MISSING = "HAM10000_metadata.csv is missing"
-ADVICE = "Run: concept-audit fetch data=ham10k."
+ADVICE = "Run: concept-audit fetch data=ham10k data_dir={folder}."
 
 
 def _said(arguments: list[str], folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
@@ -44,7 +44,7 @@ def test_missing_files_are_named_once_with_the_command_that_fetches_them(
 ):
     said = _said(arguments, tmp_path, capfd)
     assert said.startswith("concept-audit run: ")
-    assert said.count(MISSING) == said.count(ADVICE) == 1
+    assert said.count(MISSING) == said.count(ADVICE.format(folder=tmp_path)) == 1
     assert said.count("\n") == 1
 
 
@@ -80,3 +80,26 @@ def test_a_faulty_dataset_is_tried_once(tmp_path, monkeypatch):
     with pytest.raises(CannotBuildError, match=MISSING):
         keyed_cells(cells)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.spec.objective=beta,betta", r"model\.spec: objective must be one of .* 'betta'"),
+        ("recipe.checkpoint=nope", r"recipe: checkpoint must be one of .* got 'nope'"),
+        ("trainer.micro_batches=0", r"trainer\.micro_batches must be .* at least 1, got 0"),
+        ("trainer.precision=fp8", r"trainer\.precision must be one of 32-true, bf16-mixed"),
+    ],
+)
+def test_a_value_out_of_range_is_named_before_any_cell_is_trained(override, said, tmp_path):
+    cells = expand(
+        [
+            "data=tabulartoy_d025",
+            "profile=smoke",
+            "model=vae",
+            f"paths.output_dir={tmp_path}",
+            override,
+        ]
+    )
+    with pytest.raises(CannotBuildError, match=said):
+        keyed_cells(cells)

@@ -56,10 +56,14 @@ class DatasetMissingError(FileNotFoundError):
 
 def raise_missing(path: str | Path, dataset: str, *, standin: str | None = None) -> NoReturn:
     """Raise DatasetMissingError with the command that fetches `dataset`, and the stand-in."""
+    data_dir = next(
+        (each.parent for each in Path(path).parents if each.name == "raw"), Path("data")
+    )
+    place = "" if data_dir == Path("data") else f" data_dir={data_dir}"
     other = f" Or train on the drawn stand-in: data={standin}." if standin else ""
     raise DatasetMissingError(
         f"{path} is missing: {dataset} is not in the data folder. "
-        f"Run: concept-audit fetch data={dataset}.{other}"
+        f"Run: concept-audit fetch data={dataset}{place}.{other}"
     )
 
 

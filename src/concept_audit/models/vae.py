@@ -223,7 +223,8 @@ class VAESpec:
         if len(input_shape) != 3 or input_shape[1:] != (_SIDE, _SIDE):
             raise ValueError(
                 f"input_shape must be (channels, {_SIDE}, {_SIDE}), got {input_shape}: the "
-                "networks of the DCI-ES paper are made for 64 pixels."
+                "networks of the DCI-ES paper are made for 64 pixels. Use an image set of that "
+                "size, for example data=shapes3d_standin, or data.image_size=64 where there is one."
             )
         sampled = self.objective != "autoencoder"
         return VAE(self.network, input_shape[0], self.n_latents, sampled=sampled)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from concept_audit.pipeline.evaluate import Evaluation, evaluate, planned
 from concept_audit.pipeline.fit import GPU, fit
 from concept_audit.pipeline.plan import Cell
 from concept_audit.pipeline.resume import KeyedCell, cell_key
+from concept_audit.pipeline.schema import build
 from concept_audit.store.keys import canonical_json
 from concept_audit.store.layout import OutputLayout
 
@@ -42,6 +45,40 @@ def layout_of(cell: Cell) -> OutputLayout:
     return OutputLayout(cell.config["paths"]["output_dir"])
 
 
+class _WrongPartError(ValueError):
+    """A model, recipe or trainer with a value out of range, in words that name its key."""
+
+
+_PRECISIONS = ("32-true", "bf16-mixed")
+
+
+def _check_parts(cell: Cell) -> None:
+    """Build model and recipe and look at the trainer, so that no sweep fails at its last cell."""
+    config = cell.config
+    for place in ("model.spec", "recipe"):
+        part = config["recipe"] if place == "recipe" else config["model"]["spec"]
+        try:
+            _buildable(canonical_json(part))
+        except (ValueError, TypeError) as error:
+            raise _WrongPartError(f"{place}: {error}") from error
+    trainer = config["trainer"]
+    for key, least in (("micro_batches", 1), ("num_workers", 0), ("jobs", 1)):
+        if not isinstance(trainer[key], int) or trainer[key] < least:
+            raise _WrongPartError(
+                f"trainer.{key} must be a whole number of at least {least}, got {trainer[key]!r}."
+            )
+    if trainer["precision"] not in _PRECISIONS:
+        raise _WrongPartError(
+            f"trainer.precision must be one of {', '.join(_PRECISIONS)}, got "
+            f"{trainer['precision']!r}."
+        )
+
+
+@lru_cache(maxsize=1024)
+def _buildable(part: str) -> None:
+    build(json.loads(part))
+
+
 def keyed_cells(cells: Sequence[Cell]) -> list[KeyedCell]:
     """Name every cell, which builds every dataset: what is missing is said before training begins.
 
@@ -58,9 +95,11 @@ def keyed_cells(cells: Sequence[Cell]) -> list[KeyedCell]:
             continue
         try:
             keyed.append(cell_key(cell))
+            _check_parts(cell)
         except (ValueError, OSError) as error:
             errors.setdefault(str(error), error)
-            faulty.add(data)
+            if not isinstance(error, _WrongPartError):
+                faulty.add(data)
     if errors:
         raise CannotBuildError("\n".join(errors)) from next(iter(errors.values()))
     return keyed
