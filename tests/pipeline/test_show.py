@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -64,6 +66,76 @@ def test_sheets_without_concepts_or_with_many(n_concepts, n_classes, channels, t
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 1000
     assert not any("STAND-IN" in text for text in texts(figure))
+
+
+def axes_of(figure):
+    return [axes for part in figure.subfigs for axes in part.axes]
+
+
+def titled(figure, title):
+    return next(axes for axes in axes_of(figure) if axes.get_title() == title)
+
+
+def test_long_concept_names_are_whole_or_end_in_an_ellipsis():
+    names = ("azimuth_first_half", "azimuth_first_or_third_quarter", "third")
+    both = replace(small(), concept_names=names, c=np.tile([1, 1, 0], (60, 1)))
+    title = axes_of(contact_sheet(both))[0].get_title()
+    assert title == "Vögel 0\nazimuth first half, azimuth\nfirst or third quarter"
+    long = replace(both, concept_names=("word_" * 20, *names[1:]), c=np.ones((60, 3), dtype=int))
+    title = axes_of(contact_sheet(long))[0].get_title()
+    assert title.endswith("… +1")
+    assert all(len(line) <= 30 for line in title.removesuffix(" +1").split("\n"))
+
+
+def test_images_have_a_frame_and_empty_panels_none():
+    few = small()
+    few = replace(few, splits={"train": np.arange(6), "test": np.arange(6, 9)})
+    panels = axes_of(contact_sheet(few))[:24]
+    assert [axes.axison for axes in panels] == [True] * 9 + [False] * 15
+    assert panels[0].spines["left"].get_edgecolor()[:3] == pytest.approx((0.733,) * 3, abs=1e-3)
+
+
+def test_few_concepts_have_numbers_and_many_an_index():
+    dataset = small(3)
+    axes = titled(contact_sheet(dataset), "Correlation of the 3 concepts")
+    values = np.corrcoef(dataset.c.T)
+    written = [text.get_text().replace("−", "-") for text in axes.texts]
+    assert [float(text) for text in written] == pytest.approx(values.ravel(), abs=0.0051)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["part: value $ 0", "part: value $ 1", "part: value $ 2"]
+    assert not axes.get_xticklabels()
+    assert "order of the rows" in axes.get_xlabel()
+    axes = titled(contact_sheet(small(9)), "Correlation of the 9 concepts")
+    assert not axes.texts
+    axes = titled(contact_sheet(small(61)), "Correlation of the 61 concepts")
+    assert axes.get_xlabel() == axes.get_ylabel() == "index of the concept"
+
+
+@pytest.mark.parametrize(("n_classes", "rotation"), [(3, 0), (4, 90)])
+def test_names_of_few_classes_lie_flat(n_classes, rotation):
+    labels = titled(contact_sheet(small(n_classes=n_classes)), "Share of each class")
+    labels = labels.get_xticklabels()
+    assert [label.get_text() for label in labels] == [f"Vögel {i}" for i in range(n_classes)]
+    assert {label.get_rotation() for label in labels} == {rotation}
+
+
+def test_features_have_one_legend_above_them():
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    table = replace(small(), x=rows)
+    figure = contact_sheet(table)
+    first = axes_of(figure)[0]
+    assert first.get_ylabel() == "training rows, stacked"
+    assert first.get_legend() is None
+    (legend,) = figure.subfigs[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Vögel 0", "Vögel 1", "Vögel 2"]
+    figure.canvas.draw()
+    assert legend.get_window_extent().y0 >= first.get_window_extent().y1
+
+
+def test_the_heading_names_what_was_asked_for():
+    asked = contact_sheet(small(), name="smallest").get_suptitle()
+    assert asked.startswith("smallest (small): 60 rows")
+    assert contact_sheet(small(), name="small").get_suptitle().startswith("small: 60 rows")
 
 
 def test_examples_cover_as_many_classes_as_fit():

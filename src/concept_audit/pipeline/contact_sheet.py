@@ -12,11 +12,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from concept_audit.data.base import ConceptDataset
+from concept_audit.reporting.pictures import readable
 
 __all__ = ["concept_correlations", "contact_sheet", "example_rows"]
 
 _COLUMNS, _LINES = 8, 3
+_WIDTH = 30  # characters of a line above an image
 _MOST_CLASSES = 40  # beyond this the bars carry no names
+_FEW_CLASSES = 3  # up to this their names lie flat below the bars
+_MOST_NAMED, _MOST_NUMBERED = 60, 8  # concepts named at the map, and with numbers in its cells
 _SPLIT_COLOURS = {"train": "#33638d", "val": "#d9a441", "test": "#8a8a8a"}
 
 
@@ -40,12 +44,14 @@ def concept_correlations(c: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _title(dataset: ConceptDataset, row: int) -> str:
+    """Class, and the first two concepts that are present; what is cut off ends in an ellipsis."""
     present = [dataset.concept_names[i] for i in np.flatnonzero(dataset.c[row])]
-    readable = [name.removeprefix("has_").replace("::", " ").replace("_", " ") for name in present]
-    concepts = ", ".join(readable[:2]) or ("none present" if dataset.n_concepts else "no concepts")
-    lines = textwrap.wrap(concepts, 26)[:2]
+    concepts = ", ".join(map(readable, present[:2]))
+    concepts = concepts or ("none present" if dataset.n_concepts else "no concepts")
+    lines = textwrap.wrap(concepts, _WIDTH, max_lines=2, placeholder="…")
     lines[-1] += f" +{len(present) - 2}" if len(present) > 2 else ""
-    return "\n".join([dataset.class_names[dataset.y[row]].replace("_", " "), *lines])
+    name = readable(dataset.class_names[dataset.y[row]])
+    return "\n".join([*textwrap.wrap(name, _WIDTH, max_lines=2, placeholder="…"), *lines])
 
 
 def _draw_examples(figure: Any, dataset: ConceptDataset) -> None:
@@ -61,6 +67,10 @@ def _draw_examples(figure: Any, dataset: ConceptDataset) -> None:
         gray = image.shape[-1] == 1
         panel.imshow(image[..., 0] if gray else image, cmap="gray" if gray else None,
                      vmin=0, vmax=255, interpolation="nearest")  # fmt: skip
+        panel.set_axis_on()
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.spines[:].set(color="#bbbbbb", linewidth=0.5)  # else white images have no edge
         panel.set_title(_title(dataset, int(row)), fontsize=6, parse_math=False)
 
 
@@ -72,10 +82,14 @@ def _draw_features(figure: Any, dataset: ConceptDataset) -> None:
     labels = dataset.y[dataset.rows("train")]
     for feature, panel in enumerate(panels):
         groups = [values[labels == label, feature] for label in range(dataset.n_classes)]
-        panel.hist(groups, bins=30, stacked=True, label=list(dataset.class_names))
+        panel.hist(
+            groups, bins=30, stacked=True, label=[readable(name) for name in dataset.class_names]
+        )
         panel.set_title(f"feature {feature + 1}", fontsize=7)
         panel.tick_params(labelsize=6)
-    panels[0].legend(fontsize=6)
+    panels[0].set_ylabel("training rows, stacked", fontsize=7)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, ncol=8, loc="outside upper center", frameon=False)
 
 
 def _draw_balance(axes: Axes, dataset: ConceptDataset) -> None:
@@ -93,7 +107,11 @@ def _draw_balance(axes: Axes, dataset: ConceptDataset) -> None:
     axes.legend(fontsize=6, frameon=False, ncol=len(dataset.splits), loc="upper center")
     axes.tick_params(labelsize=6)
     if dataset.n_classes <= _MOST_CLASSES:
-        axes.set_xticks(positions, dataset.class_names, rotation=90, parse_math=False)
+        names = [readable(name) for name in dataset.class_names]
+        if dataset.n_classes <= _FEW_CLASSES:
+            axes.set_xticks(positions, [textwrap.fill(n, 25) for n in names], parse_math=False)
+        else:
+            axes.set_xticks(positions, names, rotation=90, parse_math=False)
     else:
         axes.set_xlabel(f"{dataset.n_classes} classes in the order of their index", fontsize=6)
 
@@ -103,21 +121,37 @@ def _draw_correlations(figure: Any, axes: Axes, dataset: ConceptDataset) -> None
         axes.set_axis_off()
         axes.text(0.5, 0.5, "no concept annotations", ha="center", va="center", fontsize=8)
         return
-    picture = axes.imshow(concept_correlations(dataset.c), cmap="RdBu_r", vmin=-1, vmax=1)
+    correlations = concept_correlations(dataset.c)
+    picture = axes.imshow(correlations, cmap="RdBu_r", vmin=-1, vmax=1)
     axes.set_title(f"Correlation of the {dataset.n_concepts} concepts", fontsize=8)
-    size = max(2.5, min(7.0, 150 / dataset.n_concepts))
-    positions = np.arange(dataset.n_concepts)
-    shown = dataset.concept_names if dataset.n_concepts <= 60 else ()
-    if shown:
-        axes.set_xticks(positions, shown, rotation=90, fontsize=size, parse_math=False)
-        axes.set_yticks(positions, shown, fontsize=size, parse_math=False)
+    if dataset.n_concepts <= _MOST_NAMED:
+        size = max(2.5, min(7.0, 150 / dataset.n_concepts))
+        names = [readable(name) for name in dataset.concept_names]
+        axes.set_yticks(np.arange(dataset.n_concepts), names, fontsize=size, parse_math=False)
+        # Names below the map as well would squeeze both lower panels.
+        axes.set_xticks([])
+        axes.set_xlabel("columns in the order of the rows", fontsize=6)
     else:
         axes.tick_params(labelsize=6)
+        axes.set_xlabel("index of the concept", fontsize=6)
+        axes.set_ylabel("index of the concept", fontsize=6)
+    if dataset.n_concepts <= _MOST_NUMBERED:
+        for (line, column), value in np.ndenumerate(correlations):
+            colour = "white" if abs(value) > 0.6 else "black"
+            words = (
+                "–"
+                if np.isnan(value)
+                else f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+            )
+            axes.text(column, line, words, ha="center", va="center", fontsize=7, color=colour)
     figure.colorbar(picture, ax=axes, fraction=0.046).ax.tick_params(labelsize=6)
 
 
-def contact_sheet(dataset: ConceptDataset) -> Figure:
-    """Examples with class and concepts, class balance per split, and concept correlations."""
+def contact_sheet(dataset: ConceptDataset, *, name: str = "") -> Figure:
+    """Examples with class and concepts, class balance per split, and concept correlations.
+
+    `name`, what the user asked for, stands first in the heading where the dataset has another one.
+    """
     figure = Figure(figsize=(13, 9.5), layout="constrained", dpi=110)
     FigureCanvasAgg(figure)
     parts: Any = figure.subfigures(2, 1, height_ratios=[1.15, 1.0])
@@ -126,7 +160,9 @@ def contact_sheet(dataset: ConceptDataset) -> Figure:
     balance, correlations = lower.subplots(1, 2, width_ratios=[1.2, 1.0])
     _draw_balance(balance, dataset)
     _draw_correlations(lower, correlations, dataset)
-    title = f"{dataset.name}: {dataset.n_samples} rows, {dataset.n_concepts} concepts"
+    heading = dataset.name if name in ("", dataset.name) else f"{name} ({dataset.name})"
+    title = f"{heading}: {dataset.n_samples} rows, {dataset.n_concepts} concepts"
     title += ", STAND-IN" if dataset.standin else ""
-    figure.suptitle("\n".join([title, *dataset.notes]), fontsize=10, parse_math=False)
+    notes = [line for note in dataset.notes for line in textwrap.wrap(note, 150)]
+    figure.suptitle("\n".join([title, *notes]), fontsize=10, parse_math=False)
     return figure

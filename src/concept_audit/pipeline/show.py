@@ -44,7 +44,7 @@ def _show_data(argv: list[str]) -> int:
     name = next((text.partition("=")[2] for text in argv if text.startswith("data=")), dataset.name)
     path = Path(cell.config["paths"]["output_dir"]) / "figures" / "data" / f"{name}.png"
     with atomic_path(path) as temporary:
-        contact_sheet(dataset).savefig(temporary, metadata={"Software": None})
+        contact_sheet(dataset, name=name).savefig(temporary, metadata={"Software": None})
     kind = " (stand-in)" if dataset.standin else ""
     splits = ", ".join(f"{split} {len(rows)}" for split, rows in dataset.splits.items())
     print(

@@ -28,6 +28,7 @@ __all__ = [
     "draw_predictions",
     "draw_reconstructions",
     "draw_traversals",
+    "readable",
 ]
 
 _CELL = 0.78  # side of an image, inches
@@ -297,9 +298,14 @@ def _range(low: float, high: float) -> str:
     return f"stays at {ends[0]}" if ends[0] == ends[1] else " to ".join(ends)
 
 
+def readable(name: str) -> str:
+    """A name of a concept or class in words: `has_wing_color::blue` becomes "wing color: blue"."""
+    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
+
+
 def _short(name: str, width: int) -> str:
     """A name of a concept or class in readable words, cut in the middle if it is long."""
-    words = name.removeprefix("has_").replace("::", ": ").replace("_", " ")
+    words = readable(name)
     keep = (width - 1) // 2
     return words if len(words) <= width else f"{words[:keep]}…{words[-keep:]}"
 

@@ -34,8 +34,8 @@ _RGB = {
     "white": (245, 245, 240), "red": (205, 40, 40), "buff": (220, 190, 140),
 }  # fmt: skip
 # How far tail, head without bill, crest and foot reach from the middle of the body. The middle
-# square of a picture, all that a loader keeps of it, has _UNITS along an edge for a bird of scale 1, so
-# that the largest one, of scale 1.12 * 1.05, lies inside.
+# square of a picture, all that a loader keeps of it, is _UNITS wide for a bird of scale 1, so that
+# the largest one, of scale 1.12 * 1.05, lies inside.
 _TAIL_REACH, _HEAD_REACH = 30.0, 22.0
 _CREST_REACH, _FOOT_REACH = 24.0, 20.0
 _UNITS = 79.0
