@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from concept_audit.reporting import style
-from concept_audit.reporting.figures.dci_es import fig01_loss_capacity
+from concept_audit.reporting.figures.dci_es import fig01_loss_capacity, fig04_size
 from concept_audit.reporting.paper_values import read_paper_values
 from concept_audit.reporting.representations import (
     order_representations,
@@ -152,8 +152,24 @@ def test_names_and_marks_of_representations():
         "other probe",
     )
     known = ["labels", "noisy_labels", "mixed_labels", "vae", "beta_vae", "raw_pixels"]
+    known += ["autoencoder_5", "autoencoder_10", "autoencoder_50"]
     marks = [representation_series(name).marker for name in known]
     assert len(set(marks)) == len(marks)
-    assert np.array_equal(
-        [representation_series(n).line == "--" for n in known], [1, 1, 1, 0, 0, 0]
-    )
+    assert np.array_equal([representation_series(n).line == "--" for n in known], [1] * 3 + [0] * 6)
+
+
+def test_size_against_informativeness_and_explicitness():
+    models = ("raw_pixels", "autoencoder_5", "autoencoder_50")
+    rows = fake(datasets=("mpi3d_standin",), models=models)
+    figure = fig04_size.draw(rows)
+    assert len(figure.axes) == 2
+    assert [axes.get_xscale() for axes in figure.axes] == ["log", "log"]
+    informed, explicit = (drawn(axes) for axes in figure.axes)
+    assert list(informed) == ["AE-5", "AE-50", "raw pixels"]
+    assert informed["AE-5"].get_xdata().tolist() == [pytest.approx(0.3)]
+    assert informed["AE-5"].get_ydata().tolist() == [pytest.approx(0.8)]
+    assert explicit["raw pixels"].get_ydata().tolist() == [pytest.approx(0.7)]
+    assert style.STANDIN_NOTE in " ".join(figure.get_supxlabel().split())
+    assert figure.axes[1].get_ylabel().startswith("explicitness E")
+    with pytest.raises(ValueError, match="fig04_size has nothing to draw"):
+        fig04_size.draw(rows[rows["metric"].str.startswith("loss")])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from concept_audit.reporting.panels import Series
+from concept_audit.reporting.style import tint
 
 __all__ = [
     "PROBES",
@@ -51,6 +52,9 @@ _MARKERS = {
     "resnet18_random": "P",
     "raw_pixels": "X",
 }
+# Shades of one colour for the sizes that the paper's comparison of sizes suggests.
+_AE_COLOUR, _AE_MARKER = "#e69f00", "<"
+_AE_SHADES = {5: (0.45, "*"), 10: (0.0, "<"), 50: (-0.35, ">")}
 _AUTOENCODER = re.compile(r"autoencoder_(\d+)")
 # Labels are drawn dashed: they are made from the factors, not learnt from images.
 _FROM_FACTORS = ("labels", "noisy_labels", "mixed_labels")
@@ -65,10 +69,14 @@ def representation_label(name: str) -> str:
 
 def representation_series(name: str) -> Series:
     """Colour, marker and line of a representation, the same in every figure."""
+    colour, marker = _COLOURS.get(name, _AE_COLOUR), _MARKERS.get(name, _AE_MARKER)
+    if match := _AUTOENCODER.fullmatch(name):
+        shade, marker = _AE_SHADES.get(int(match[1]), (0.0, _AE_MARKER))
+        colour = tint(colour, shade)
     return Series(
         representation_label(name),
-        _COLOURS.get(name, "#e69f00"),
-        _MARKERS.get(name, "<"),
+        colour,
+        marker,
         "--" if name in _FROM_FACTORS else "-",
     )
 
