@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from concept_audit.models.vae import VAESpec
 from concept_audit.models.vae_losses import gaussian_kl, vae_loss
 from concept_audit.pipeline.execute import execute
 from concept_audit.pipeline.plan import expand
+from concept_audit.pipeline.resume import dataset_of
 from concept_audit.pipeline.run_pictures import (
     chosen_rows,
+    largest_change,
     loss_curves,
     posteriors,
     predictions,
@@ -138,6 +141,15 @@ def test_a_traversal_decodes_percentiles_of_the_codes_by_importance(objective):
     np.testing.assert_array_equal(shown.example, dataset.x[measured.rows[0]] / np.float32(255))
 
 
+def test_the_largest_change_is_between_any_two_pictures_of_a_latent():
+    dataset, model = image_set(1), network(1, n_latents=2)
+    shown = traversals(model, dataset, posteriors(model, dataset, "test"), 3)
+    images = np.zeros_like(shown.images)
+    images[1, 0], images[1, 2, :, :32] = 0.25, 0.75  # 0.5 apart in one half, 0.25 in the other
+    assert largest_change(replace(shown, images=images)) == pytest.approx(0.375)
+    assert largest_change(replace(shown, images=np.ones_like(images))) == 0
+
+
 def test_of_a_long_code_the_sixteen_most_important_latents_are_drawn():
     dataset, model = image_set(1), network(1, n_latents=20)
     shown = traversals(model, dataset, posteriors(model, dataset, "test"), 2)
@@ -217,7 +229,7 @@ def test_losses_that_say_nothing_are_left_out_and_each_phase_marks_what_it_kept(
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """Outputs folder with four small runs, by model, and their keys."""
+    """Outputs folder with five small runs, by model, and their keys."""
     folder = tmp_path_factory.mktemp("runs")
     places = [f"paths.output_dir={folder}/outputs", f"paths.data_dir={folder}/data"]
     small = ["profile=smoke", "trainer.jobs=1", "model.spec.network=small", *places]
@@ -230,6 +242,11 @@ def stored(tmp_path_factory):
         "cbm_hard": [
             "profile=smoke", "trainer.jobs=1", *places, "data=tabulartoy_d025", "model=cbm_hard",
             "data.n_samples=200", "recipe.epochs=2", "evaluation={}",
+        ],
+        "cbm_soft": [
+            "profile=smoke", "trainer.jobs=1", *places, "data=shapes3d_standin", "model=cbm_soft",
+            "encoder=resnet18_frozen", "encoder.backbone.weights=random",
+            "data.max_samples=60", "recipe.epochs=1", "evaluation={}",
         ],
     }  # fmt: skip
     keys = {}
@@ -289,6 +306,7 @@ def test_titles_name_model_dataset_stand_in_means_and_order(stored, drawn):
         assert ("no KL term" in means) == (model == "autoencoder")
         said = figures["traversals"].texts[1].get_text().replace("\n", " ")
         assert f"Latents in the order of their {order}." in said
+        assert "No latent changes the picture by more than 2/255" in said  # of untrained models
 
 
 def test_a_concept_model_shows_its_history_and_predictions(stored, tmp_path, drawn):
@@ -298,11 +316,27 @@ def test_a_concept_model_shows_its_history_and_predictions(stored, tmp_path, dra
     folder = tmp_path / "figures" / "runs" / keys["cbm_hard"]
     assert set(drawn) == {folder / "history", folder / "predictions"}
     title, sentences = (text.get_text() for text in drawn[folder / "predictions"].texts[:2])
-    assert title.replace("\n", " ") == "Predictions: cbm (hard) on TabularToy (δ = 0.25), fold 0"
+    assert title.replace("\n", " ") == (
+        "Predictions: cbm (hard) with mlp_64_64 on TabularToy (δ = 0.25), fold 0"
+    )
     arrays = StoredRun(OutputLayout(tmp_path), keys["cbm_hard"]).arrays("test")
     share = (arrays["y_logits"].argmax(axis=1) == arrays["y"]).mean()
     said = sentences.replace("\n", " ")
     assert f"Accuracy of the class over 20 test rows: {share:.0%}. Concepts, each" in said
+
+
+def test_predictions_of_a_frozen_encoder_show_the_images_that_it_read(stored, tmp_path, drawn):
+    outputs, keys = stored
+    assert show(f"run={outputs}/runs/{keys['cbm_soft']}", "n_examples=3") == 0
+    figure = drawn[outputs / "figures" / "runs" / keys["cbm_soft"] / "predictions"]
+    title = figure.texts[0].get_text().replace("\n", " ")
+    assert title.startswith("Predictions: cbm (soft) with resnet18_frozen, λ = ")
+    run = StoredRun(OutputLayout(outputs), keys["cbm_soft"])
+    index = run.arrays("test")["index"]
+    first = index[np.random.default_rng(0).permutation(len(index))[0]]
+    (axes,) = (axes for axes in figure.axes if axes.get_gid() == "sample 0")
+    expected = dataset_of(run.config).x[first] / np.float32(255)
+    np.testing.assert_array_equal(axes.images[0].get_array(), expected)
 
 
 def test_what_was_never_trained_has_no_picture(stored, capsys):
@@ -320,6 +354,12 @@ def test_an_unknown_run_lists_those_that_exist(stored, tmp_path, capsys):
     assert f"run=vae is unknown: no key under {outputs / 'runs'} starts like this" in err
     lines = [line.split() for line in err.splitlines() if line.startswith("  ")]
     assert lines[0][:4] == [keys["vae"], "dsprites_g0_standin", "vae", "done"]
+    assert [keys["cbm_hard"], "tabulartoy_d025", "cbm", "(hard)", "done"] in [
+        line[:5] for line in lines
+    ]
+    assert show("run=cbm_hard", f"paths.output_dir={outputs}") == 2
+    listed = capsys.readouterr().err.splitlines()[1].split()
+    assert listed[0] == keys["cbm_hard"]
     assert {line[0] for line in lines} == set(keys.values())
     assert show("run=0123", f"paths.output_dir={tmp_path}") == 2
     assert f"there are no runs under {tmp_path / 'runs'}" in capsys.readouterr().err
@@ -329,12 +369,25 @@ def test_an_unknown_run_lists_those_that_exist(stored, tmp_path, capsys):
 
 
 def test_an_ambiguous_beginning_lists_what_it_fits(tmp_path, capsys):
-    for number in (1, 2):
+    for number in range(1, 5):
         (tmp_path / "runs" / f"abc{number}").mkdir(parents=True)
+    for number, state in ((2, "failed"), (3, "running"), (4, "failed")):
+        content = {"state": state, "time": "noon", "files": {}, "error": "", "info": {}}
+        (tmp_path / "runs" / f"abc{number}" / "status.json").write_text(json.dumps(content))
+    config = (
+        "{data: {_target_: a.cub.cub, standin: true}, "
+        "model: {spec: {_target_: b.cbm.CBMSpec, encoding: soft}}}"
+    )
+    (tmp_path / "runs" / "abc4" / "config.yaml").write_text(config)
     assert show("run=abc", f"paths.output_dir={tmp_path}") == 2
     err = capsys.readouterr().err
-    assert "run=abc fits 2 runs" in err
-    assert "  abc1  -  -  without a status\n  abc2  -  -  without a status" in err
+    assert "run=abc fits 4 runs" in err
+    assert err.splitlines()[1:] == [
+        "  abc1  without a status",
+        "  abc2  failed before it was named noon",
+        "  abc3  running, not named yet noon",
+        "  abc4  cub_standin  cbm (soft)  failed noon",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,16 @@ def test_history_names_phases_and_marks_the_kept_epoch():
     assert legend == ["training", "validation", "kept epoch"]
 
 
+@pytest.mark.parametrize(
+    ("n_epochs", "ticks"),
+    [(1, [1]), (4, [1, 2, 3, 4]), (20, [1, 4, 8, 12, 16, 20]), (35, [1, 6, 12, 18, 24, 30])],
+)
+def test_ticks_of_the_history_start_at_the_first_epoch(n_epochs, ticks):
+    losses = [1.0] * n_epochs
+    (axes,) = draw_history([curve("joint", "loss", losses, losses, 1)], title="t").axes
+    assert axes.get_xticks().tolist() == ticks
+
+
 def test_phases_with_many_losses_stand_below_each_other():
     curves = [curve(phase, name, [2.0, 1.0], [2.0, 1.0], 2) for phase in "ab" for name in "xyz"]
     places = [axes.get_position() for axes in draw_history(curves, title="t").axes]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 from concept_audit.pipeline.runs import StoredRun
 from concept_audit.store.layout import OutputLayout
 from concept_audit.store.status import read_status, verify_files
 
-__all__ = ["RunNotReadyError", "UnknownRunError", "find_run"]
+__all__ = ["RunNotReadyError", "UnknownRunError", "find_run", "model_label"]
 
 _MOST_LISTED = 8
 
@@ -22,6 +26,14 @@ class UnknownRunError(ValueError):
 
 class RunNotReadyError(RuntimeError):
     """The run is known, and its files are not complete."""
+
+
+def model_label(identity: Mapping[str, Any]) -> str:
+    """Model of a run, with its encoding where the name does not say it: "cbm (soft)"."""
+    model, encoding = str(identity["model"]), identity["encoding"]
+    if encoding in ("hard", "soft", "logit") and encoding not in model:
+        return f"{model} ({encoding})"
+    return model
 
 
 @dataclass(frozen=True)
@@ -35,17 +47,37 @@ class _Known:
     time: str
 
     def line(self) -> str:
-        return f"  {self.key}  {self.dataset}  {self.model}  {self.state} {self.time}".rstrip()
+        parts = [self.key, self.dataset, self.model, f"{self.state} {self.time}"]
+        return f"  {'  '.join(part for part in parts if part)}".rstrip()
+
+    def words(self) -> set[str]:
+        """What a person may call it by."""
+        return set(f"{self.dataset} {self.model}".translate(_TO_SPACES).split())
+
+
+_TO_SPACES = str.maketrans("_()", "   ")
+# A run gets its name with its results.
+_UNNAMED = {"failed": "failed before it was named", "running": "running, not named yet"}
 
 
 def _known(layout: OutputLayout, key: str) -> _Known:
     status = read_status(layout.run_dir(key))
-    if status is None:
-        return _Known(key, "-", "-", "without a status", "")
-    if status.state != "done" or not layout.bundle_path(key, "test").is_file():
-        return _Known(key, "-", "-", status.state, status.time)
-    identity = StoredRun(layout, key).identity
-    return _Known(key, identity["dataset"], identity["model"], status.state, status.time)
+    state, time = ("without a status", "") if status is None else (status.state, status.time)
+    if layout.bundle_path(key, "test").is_file():
+        identity = StoredRun(layout, key).identity
+        return _Known(key, identity["dataset"], model_label(identity), state, time)
+    if layout.config_path(key).is_file():
+        return _Known(key, *_named(OmegaConf.load(layout.config_path(key))), state, time)
+    return _Known(key, "", "", _UNNAMED.get(state, state), time)
+
+
+def _named(config: Any) -> tuple[str, str]:
+    """Dataset and model as far as a config says them; their full names come with the results."""
+    data, spec = config["data"], config["model"]["spec"]
+    dataset = str(data["_target_"]).rpartition(".")[2].lower()
+    dataset += "_standin" if data.get("standin") else ""
+    model = str(spec.get("name") or str(spec["_target_"]).rpartition(".")[2].removesuffix("Spec"))
+    return dataset, model_label({"model": model.lower(), "encoding": spec.get("encoding")})
 
 
 def _nearest(layout: OutputLayout, name: str) -> str:
@@ -55,7 +87,7 @@ def _nearest(layout: OutputLayout, name: str) -> str:
     )
 
     def likeness(run: _Known) -> float:
-        if set(name.lower().split("_")) <= set(f"{run.dataset}_{run.model}".split("_")):
+        if set(name.lower().split("_")) <= run.words():
             return 2.0
         return difflib.SequenceMatcher(None, name.lower(), run.key).ratio()
 

@@ -23,6 +23,7 @@ from concept_audit.training.batches import to_inputs
 __all__ = [
     "Posteriors",
     "chosen_rows",
+    "largest_change",
     "loss_curves",
     "posteriors",
     "predictions",
@@ -181,6 +182,15 @@ def traversals(
         importance=importance[latents],
         importance_label=label,
         nearest=np.abs(values - own[:, None]).argmin(axis=1)[latents],
+    )
+
+
+def largest_change(shown: Traversals) -> float:
+    """Largest mean absolute difference, in [0, 1], of two pictures along one latent."""
+    n_steps = shown.images.shape[1]
+    return max(
+        float(np.abs(shown.images - shown.images[:, [step]]).mean(axis=(2, 3, 4)).max())
+        for step in range(n_steps)
     )
 
 

@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from concept_audit.pipeline.find_run import RunNotReadyError, UnknownRunError, find_run
+from concept_audit.pipeline.find_run import (
+    RunNotReadyError,
+    UnknownRunError,
+    find_run,
+    model_label,
+)
 from concept_audit.pipeline.runs import SPLITS, StoredRun
 
 __all__ = ["NothingToDrawError", "show_run"]
@@ -21,6 +26,7 @@ _DEFAULTS = {
     "paths.output_dir": "",
     "paths.data_dir": "",
 }
+_VISIBLE = 2 / 255  # mean change of a picture's pixels, in [0, 1], below which nobody sees it
 _BOUNDS = {"n_examples": (1, 24), "n_steps": (2, 15)}
 
 
@@ -92,14 +98,13 @@ def _dataset(run: StoredRun, data_dir: str) -> Any:
 
 
 def _title(what: str, run: StoredRun) -> str:
-    """What is drawn, model, dataset and fold; the stand-in flag comes last."""
+    """What is drawn, model, encoder, dataset and fold; the stand-in flag comes last."""
     from concept_audit.reporting.style import dataset_label
 
     identity = run.identity
-    model = str(identity["model"])
-    encoding = identity["encoding"]
-    if encoding in ("hard", "soft", "logit") and encoding not in model:
-        model += f" ({encoding})"
+    model = model_label(identity)
+    if identity["encoder"] is not None:
+        model += f" with {identity['encoder']}"
     if identity["lambda_concept"] is not None:
         model += f", λ = {identity['lambda_concept']:g}"
     dataset = dataset_label(str(identity["dataset"])).removesuffix(" [stand-in]")
@@ -137,7 +142,12 @@ def _draw_history(run: StoredRun, folder: Path, checkpoint: Mapping[str, Any]) -
 
 def _draw_images(run: StoredRun, folder: Path, options: Mapping[str, str]) -> None:
     from concept_audit.pipeline.predict import restore
-    from concept_audit.pipeline.run_pictures import posteriors, reconstructions, traversals
+    from concept_audit.pipeline.run_pictures import (
+        largest_change,
+        posteriors,
+        reconstructions,
+        traversals,
+    )
     from concept_audit.reporting.pictures import draw_reconstructions, draw_traversals
 
     dataset = _dataset(run, options["paths.data_dir"])
@@ -178,6 +188,11 @@ def _draw_images(run: StoredRun, folder: Path, options: Mapping[str, str]) -> No
         f"{codes} over {of}, from low to high; the others keep the example's values. "
         "Framed: the example, and in each row the value nearest to its own."
     ]
+    if largest_change(moved) < _VISIBLE:
+        sentences.append(
+            "No latent changes the picture by more than 2/255 on average over its pixels: trained "
+            "too briefly, or collapsed."
+        )
     figure = draw_traversals(moved, title=_title("Latent traversals", run), sentences=sentences)
     _save(run, folder, "traversals", figure)
 
@@ -229,7 +244,8 @@ def _show(options: Mapping[str, str]) -> None:
         )
     _draw_history(run, folder, checkpoint)
     if "c_hat" in run.array_names:
-        is_image = len(checkpoint["input_shape"]) == 3
+        # A model with a frozen encoder reads features; the images are those of the run's dataset.
+        is_image = len(checkpoint["input_shape"]) == 3 or "feature_shift" in checkpoint
         _draw_predictions(run, folder, options, is_image=is_image)
     else:
         _draw_images(run, folder, options)

@@ -414,6 +414,14 @@ def draw_history(
         return sheet.figure
 
 
+def _epoch_ticks(epochs: NDArray[np.int64]) -> list[int]:
+    """The first epoch, and round numbers beyond it that leave room for it."""
+    first, last = int(epochs[0]), int(epochs[-1])
+    steps = MaxNLocator(nbins=6, integer=True, min_n_ticks=1).tick_values(first, last)
+    gap = steps[1] - steps[0] if len(steps) > 1 else 1
+    return [first, *(int(step) for step in steps if first + gap / 2 <= step <= last)]
+
+
 def _draw_losses(axes: Axes, curve: LossCurve, name: str) -> None:
     marker = "o" if len(curve.epochs) < 30 else ""
     options: dict[str, Any] = {"marker": marker, "markersize": 2.5}
@@ -423,7 +431,7 @@ def _draw_losses(axes: Axes, curve: LossCurve, name: str) -> None:
     axes.set_title(name, loc="left")
     axes.set_title(f"epoch {curve.kept_epoch} kept", loc="right", fontsize=_SMALL, color=_MARK)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xticks(_epoch_ticks(curve.epochs))
     both = np.concatenate([curve.train, curve.val])
     positive = both[np.isfinite(both)]
     logarithmic = len(positive) > 0 and positive.min() > 0 and positive.max() > 30 * positive.min()
