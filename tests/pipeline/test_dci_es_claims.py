@@ -82,6 +82,13 @@ def test_other_probes_must_not_read_mixed_labels_at_once():
     assert _outcome(rows, None)["claim_02"].holds == 0
 
 
+def test_claims_on_drawn_images_say_so():
+    found = _outcome(_figure(), _table().assign(standin=True))
+    assert {name for name, claim in found.items() if claim.standin} == {
+        f"claim_0{number}" for number in (3, 4, 5, 6)
+    }
+
+
 def test_what_was_not_run_is_not_judged():
     found = _outcome(None, None)
     assert {(claim.total, claim.evidence) for claim in found.values()} == {(0, "not run")}

@@ -87,6 +87,8 @@ def test_claims():
         "does not hold",
         "not run",
     ]
+    assert judge_share(3, 3, standin=True) == "stand-in"
+    assert judge_share(0, 0, standin=True) == "not run"
     with pytest.raises(ValueError, match="between 0 and total, got 4 of 3"):
         judge_share(4, 3)
 

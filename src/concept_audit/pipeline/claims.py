@@ -17,13 +17,17 @@ _ALIKE = 0.02  # accuracies this close cannot tell two models apart
 
 @dataclass(frozen=True)
 class Claim:
-    """Outcome of one claim: in how many of the cases it can be tested in here it holds."""
+    """Outcome of one claim: in how many of the cases it can be tested in here it holds.
+
+    `standin` says that the cases are of drawn data, which no claim of a paper is about.
+    """
 
     name: str
     rule: str
     holds: int
     total: int
     evidence: str
+    standin: bool = False
 
 
 Rows = Callable[[str], pd.DataFrame]

@@ -167,7 +167,7 @@ def _claims(layout: OutputLayout, paper: str) -> tuple[ClaimVerdict, ...]:
         ClaimVerdict(
             name=claim.name,
             statement=str(statements.loc[claim.name, "column"]),
-            verdict=judge_share(claim.holds, claim.total),
+            verdict=judge_share(claim.holds, claim.total, standin=claim.standin),
             holds=claim.holds,
             total=claim.total,
             rule=claim.rule,

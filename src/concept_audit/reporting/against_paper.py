@@ -146,8 +146,10 @@ def judge(
     return Verdict.DIFFERS
 
 
-def judge_share(holds: int, total: int) -> str:
+def judge_share(holds: int, total: int, *, standin: bool = False) -> str:
     """Verdict on a claim in words: holds in all, in part or in none of the cases tested.
+
+    Of stand-in data the verdict says just that: the paper's claim is about real ones.
 
     Parameters
     ----------
@@ -161,6 +163,8 @@ def judge_share(holds: int, total: int) -> str:
         raise ValueError(f"holds must lie between 0 and total, got {holds} of {total}.")
     if total == 0:
         return "not run"
+    if standin:
+        return str(Verdict.STAND_IN)
     if holds == total:
         return "holds"
     if holds == 0:

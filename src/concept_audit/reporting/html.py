@@ -16,7 +16,12 @@ from concept_audit.reporting.numbers import interval_text, number_text, signed_t
 __all__ = ["render_html"]
 
 _LONG = 24  # tables with more lines start collapsed
-_CLAIM_STYLES = {"holds": "good", "holds in part": "fair", "does not hold": "bad"}
+_CLAIM_STYLES = {
+    "holds": "good",
+    "holds in part": "fair",
+    "does not hold": "bad",
+    "stand-in": "standin",
+}
 _VERDICT_STYLES = {
     Verdict.WITHIN_INTERVAL: "good",
     Verdict.SAME_ORDER: "fair",
