@@ -262,6 +262,7 @@ def tar_bytes(members, *, links=()):
         ("tar.gz", tar_bytes([("a", b"1" * 100000)])[:120], "it is damaged"),
         ("tar.gz", b"<html>", "it is damaged"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "archive",  # its bytes hold the time
 )
 def test_hostile_and_broken_archives_leave_nothing(tmp_path, kind, content, message):
     archive = tmp_path / "archive"
