@@ -97,6 +97,7 @@ def answers(served):
 
 def comparison(page, position):
     page.wait_for_selector(f"#where:has-text('Comparison {position} of')")
+    page.wait_for_load_state()  # a key that comes before the page's script is lost
 
 
 def start(page):
@@ -228,6 +229,7 @@ def test_resume_by_link_and_the_export_of_the_admin_page(visit, served):
     page.click("button[type=submit]")
     link = page.locator("[data-select]").input_value()
     page.click("a.button")
+    comparison(page, 1)
     page.keyboard.press("1")
     page.keyboard.press("Enter")
     comparison(page, 2)
