@@ -83,10 +83,6 @@ class OutputLayout:
         """Weights that the bundles were computed with."""
         return self.run_dir(run_key) / "checkpoint.ckpt"
 
-    def resume_path(self, run_key: str) -> Path:
-        """State of an unfinished training, removed when it ends."""
-        return self.run_dir(run_key) / "last.ckpt"
-
     def bundle_path(self, run_key: str, split: str) -> Path:
         """Arrays of a run on one split (train, val or test)."""
         return self.run_dir(run_key) / f"bundle_{_checked('split', split)}.safetensors"
